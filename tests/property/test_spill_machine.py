@@ -129,7 +129,7 @@ class World:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         for _ in range(HALF_BURST_SWEEPS):
-            loop.skip(SWEEP_SECONDS)
+            loop.stand_still(SWEEP_SECONDS)
             await asyncio.sleep(0)
             await asyncio.sleep(0)
 

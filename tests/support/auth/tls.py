@@ -73,6 +73,15 @@ def server_context(own: trustme.LeafCert | None = None, clients_from: str | None
     return context
 
 
+def show_chain(context: ssl.SSLContext, directory: Path, count: int) -> ssl.SSLContext:
+    """Have a context show a certificate of the first authority, and `count` behind it that nobody needs."""
+    leaf, file = certificate(), directory / "chain.pem"
+    chain = [leaf.private_key_pem.bytes(), leaf.cert_chain_pems[0].bytes()]
+    file.write_bytes(b"".join(chain + [authority("second").cert_pem.bytes()] * count))
+    context.load_cert_chain(file)
+    return context
+
+
 @dataclass(frozen=True)
 class PemFiles:
     """A certificate, its key and an authority, as files."""

@@ -1,23 +1,11 @@
-"""Own how a test that is a coroutine runs on a loop of its choice; pytest's own runner has real time and one loop."""
+"""Own how a test that is a coroutine runs on both real loops."""
 
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec
+from typing import Any
 
-from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
-
-P = ParamSpec("P")
-
-
-def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test in virtual time."""
-
-    @functools.wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        run_virtual(test(*args, **kwargs))
-
-    return run
+from tests.support.loops.loops import LoopFactory, both_loops, run_on
 
 
 def on_both_loops(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:

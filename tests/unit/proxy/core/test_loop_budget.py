@@ -10,7 +10,7 @@ import pytest
 
 from proxy.core.loop_budget import DEFERRED_PER_ITERATION, ITERATION_SECONDS, OTHERS_A_ROUND, LoopBudget
 from tests.support.clients.list_clients import turns
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 
 
 class Bench:

@@ -11,8 +11,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TASKS_PER_TURN, LeaveTurns, PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope
 from tests.support.clients.list_clients import turns
-from tests.support.loops.async_tests import virtual
-from tests.support.loops.loops import most_in_an_iteration
+from tests.support.loops.loops import most_in_an_iteration, virtual
 
 
 class Bench:

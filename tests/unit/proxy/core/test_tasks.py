@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from proxy.core.tasks import STEP_SECONDS, CoarseDeadlines, TaskClock, TaskScope, call_each
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 
 
 class Crashes(list[str]):

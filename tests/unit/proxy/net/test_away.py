@@ -9,9 +9,8 @@ import pytest
 
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net import away
-from proxy.net.pump import FINISHED_A_TURN
 from tests.support.clients.list_clients import turns
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 from tests.support.sockets.socket_pairs import FakeEndpoint
 from tests.unit.proxy.net.test_pump import MIB, PREFIX, Bench, bench, full
 
@@ -172,18 +171,6 @@ async def test_bodies_of_threads_that_have_stopped_are_cut() -> None:
         assert endpoint.cause is DisconnectCause.CONNECTION_RESET
         await whole(on)
         assert len(threads.writes) == 1
-
-
-@virtual
-async def test_bodies_that_end_together_end_a_few_in_a_turn() -> None:
-    async with threaded() as (on, threads):
-        sends = [(await handed_over(on, threads))[0] for _ in range(3 * FINISHED_A_TURN)]
-        before = on.turns
-        for number in range(1, len(sends) + 1):
-            on.pump.body_ended(number, MIB, 0)
-        assert not any(sending.done() for sending in sends)
-        await asyncio.gather(*sends)
-        assert on.turns == before + 3
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -10,7 +10,7 @@ import pytest
 from limiter.errors import PermitAcquireError
 from proxy.core.addresses import host_network
 from proxy.net.dial_places import LEAST_DIAL_SECONDS, DialPlaces, most_dials
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 
 CROWD, OTHER, THIRD = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 TIMEOUT = 10.0

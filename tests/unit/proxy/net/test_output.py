@@ -16,8 +16,8 @@ from proxy.net.pump import Body, Pump
 from proxy.net.spill.body import SpillableBody
 from proxy.net.transport import Endpoint
 from tests.support.clients.list_clients import ListClient
-from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import virtual
 from tests.support.sockets.endpoints import hangup_watcher
 
 LIMIT = 1_000_000
@@ -144,16 +144,6 @@ async def behind_a_list_on_disk() -> AsyncIterator[tuple[Stage, HalfPump]]:
 
 class TestMemoryBehindAListOnDisk:
     @virtual
-    async def test_an_answer_that_waits_for_its_turn_holds_memory_until_it_is_over(self) -> None:
-        async with behind_a_list_on_disk() as (on, _):
-            schema = on.start(on.output.send_body(b"head", slices(b"schema")))
-            await settle()
-            assert (on.output.holds_memory, on.output.disk_bytes) == (True, 1000)
-            schema.cancel()
-            await settle()
-            assert not on.output.holds_memory
-
-    @virtual
     async def test_a_list_that_may_move_holds_memory_if_there_is_no_place_for_it(self) -> None:
         async with behind_a_list_on_disk() as (on, pump):
             body, permit = spillable(on.direct)
@@ -256,20 +246,6 @@ class TestOrder:
             assert sent == b"head" + b"b" * (40 * SLAB) + frames
 
     @virtual
-    async def test_bodies_do_not_mix(self) -> None:
-        async with stage(room=0) as on:
-
-            async def body(letter: bytes) -> None:
-                await on.output.send_body(letter, slices(*[letter * SLAB] * 20))
-
-            bodies = [on.start(body(letter)) for letter in (b"a", b"b", b"c")]
-            while not all(work.done() for work in bodies):
-                on.transport.take(SLAB * 3)
-                await settle()
-            size = 20 * SLAB + 1
-            assert on.transport.peer_bytes == b"a" * size + b"b" * size + b"c" * size
-
-    @virtual
     async def test_the_transport_never_holds_more_than_one_piece_of_a_body(self) -> None:
         async with stage(room=0) as on:
             body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 100)))
@@ -315,21 +291,6 @@ class TestMemory:
             on.transport.take(5000)
             assert on.direct.held == 0
             assert on.client.reading
-
-    @virtual
-    async def test_a_pause_between_two_pieces_of_a_body_settles_nothing(self) -> None:
-        async with stage(room=0) as on:
-            body = on.start(on.output.send_body(b"head", slices(*[bytes(SLAB)] * 40)))
-            await settle()
-            on.output.send(bytes(5000))
-            on.transport.take(SLAB + len(b"head"))
-            assert on.direct.held == 5000
-            assert not on.client.reading
-            while not body.done():
-                on.transport.take(SLAB)
-                await settle()
-            on.transport.take(SLAB)
-            assert on.direct.held == 0
 
     @virtual
     async def test_a_client_is_closed_when_no_memory_is_to_be_had(self) -> None:
@@ -391,31 +352,6 @@ class TestWhoIsWatched:
             assert on.output.progress is not None
             on.client.abort(DisconnectCause.CLIENT_CLOSED)
             assert on.output.progress is None
-
-    @virtual
-    async def test_delivered_bytes_are_those_that_left_whatever_carried_them(self) -> None:
-        async with stage(room=100) as on:
-            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * SLAB)))
-            await settle()
-            progress = on.output.progress
-            assert progress is not None
-            on.output.sample(progress, 1.0)
-            on.output.sample(progress, 2.0)
-            assert progress.progressed_at == 1.0
-            on.transport.take(1)
-            on.output.sample(progress, 3.0)
-            assert progress.progressed_at == 3.0
-            on.transport.take(SLAB + 50)
-            await settle()
-            on.output.send(b"behind")
-            on.output.sample(progress, 4.0)
-            left = progress.handed_bytes - on.transport.get_write_buffer_size()
-            assert left == len(on.transport.peer_bytes) == SLAB + 151
-            on.output.handed(1000)  # by another way than the transport
-            on.output.sample(progress, 5.0)
-            assert progress.progressed_at == 5.0
-            on.transport.take(1 << 30)
-            await body
 
     @virtual
     async def test_a_ping_of_our_own_is_no_sign_of_life_and_any_byte_of_a_body_is(self) -> None:

@@ -24,8 +24,8 @@ from proxy.net.pump import (
 from proxy.net.transport import Endpoint
 from proxy.requests.topic_lists.bodies import PagedBody
 from tests.support.clients.list_clients import turns
-from tests.support.loops.async_tests import on_both_loops, virtual
-from tests.support.loops.loops import eventually
+from tests.support.loops.async_tests import on_both_loops
+from tests.support.loops.loops import eventually, virtual
 from tests.support.sockets.endpoints import recording_link
 from tests.support.sockets.socket_pairs import FakeEndpoint
 
@@ -206,18 +206,6 @@ async def test_a_small_body_is_written_at_once_while_there_is_time() -> None:
         assert on.turns == before
 
 
-@virtual
-async def test_sockets_take_turns() -> None:
-    async with bench() as on:
-        order: list[int] = []
-        sends = [
-            on.send(on.endpoint(), EndlessRoom(3 * STEP_BYTES), lambda count, at=at: order.append(at))  # type: ignore[misc]
-            for at in range(3)
-        ]
-        await asyncio.gather(*sends)
-        assert order == [0, 1, 2] * 3
-
-
 class Unwilling(EndlessRoom):
     """A body that no socket takes, room or not, until `willing`; counts how often it was tried."""
 
@@ -249,21 +237,6 @@ async def test_a_socket_that_takes_nothing_though_it_seems_to_have_room_costs_no
         assert sending.done()
 
 
-@virtual
-async def test_a_socket_that_is_full_again_and_again_is_written_to_each_time() -> None:
-    async with bench() as on:
-        endpoint, size = on.endpoint(), 4 * MIB
-        received, rounds = 0, 0
-        sending = on.send(endpoint, on.pages(bytes(size)))
-        while not sending.done():
-            await turns(20)
-            taken = endpoint.received()
-            assert taken, f"stuck at {received} of {size} bytes"
-            received, rounds = received + taken, rounds + 1
-        assert received + endpoint.received() == len(PREFIX) + size
-        assert rounds > 2
-
-
 # --- one socket's troubles ------------------------------------------------------------------------
 
 
@@ -280,15 +253,6 @@ async def test_a_write_that_fails_ends_its_own_connection_only(error: Exception)
         assert bad.cause is (DisconnectCause.INTERNAL_ERROR if is_bug else DisconnectCause.CONNECTION_RESET)
         assert bad.crashes == ([error] if is_bug else [])
         assert good.open
-
-
-@virtual
-async def test_a_closed_connection_is_not_written_to() -> None:
-    async with bench() as on:
-        endpoint = on.endpoint()
-        endpoint.abort(DisconnectCause.IDLE)
-        with pytest.raises(ConnectionClosed, match="idle"):
-            await on.send(endpoint, on.pages(b"body"))
 
 
 @virtual

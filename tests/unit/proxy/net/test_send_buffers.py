@@ -20,7 +20,7 @@ from proxy.net.send_buffers import (
     SendBuffers,
     SendSettings,
 )
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 
 KIB = 1024
 SMALL = SMALL_SEND_BUFFER_BYTES
@@ -137,22 +137,6 @@ async def test_memory_of_a_client_that_rests_goes_to_the_next_and_that_of_a_clie
         assert third.buffer.grow(1 << 20)
         assert (second.size, third.size) == (2 * SMALL, 2 * LARGE)
         for client in (first, second, third):
-            client.buffer.close()
-
-
-@virtual
-async def test_a_size_fits_if_a_buffer_can_be_had_for_it() -> None:
-    async with staged(1) as on:
-        first, second = Client(on), Client(on)
-        assert (first.buffer.fits(SMALL), first.size) == (True, 2 * SMALL)
-        assert (first.buffer.fits(LARGE + 1), first.size) == (False, 2 * SMALL)
-        assert (first.buffer.fits(LARGE), first.size) == (True, 2 * LARGE)
-        first.untaken = LARGE
-        assert not second.buffer.fits(100 * KIB)
-        assert second.buffer.fits(SMALL)
-        first.untaken = 0
-        assert second.buffer.fits(100 * KIB), "an answer that was promised a place and never came keeps none"
-        for client in (first, second):
             client.buffer.close()
 
 

@@ -4,7 +4,6 @@ import ssl
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -54,20 +53,6 @@ def test_a_server_speaks_1_2_and_1_3_and_asks_for_no_certificate(files: PemFiles
         assert made.options & option
 
 
-@pytest.mark.parametrize(
-    ("keys", "mode"),
-    [
-        ({}, ssl.CERT_OPTIONAL),
-        ({"tlsRequireTrustedClientCertOnConnect": "true"}, ssl.CERT_REQUIRED),
-        ({"tlsAllowInsecureConnection": "true"}, ssl.CERT_NONE),
-    ],
-)
-def test_clients_are_asked_for_certificates_if_there_is_trust(
-    files: PemFiles, keys: dict[str, Any], mode: ssl.VerifyMode
-) -> None:
-    assert context(**files.server_keys, tlsTrustCertsFilePath=files.trust, **keys).verify_mode is mode
-
-
 def test_brokers_are_verified_by_certificate_and_name(files: PemFiles) -> None:
     made = context(**files.broker_keys)
     assert (made.verify_mode, made.check_hostname) == (ssl.CERT_REQUIRED, True)
@@ -102,15 +87,6 @@ def test_a_port_without_certificate_names_the_key(files: PemFiles) -> None:
     ]
     keys = files.server_keys | {"tlsKeyFilePath": ""}
     assert "tlsKeyFilePath: got nothing" in faults(**keys)[0]
-
-
-def test_every_file_that_is_missing_is_named_at_once(files: PemFiles) -> None:
-    wanted = ["tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath"]
-    assert (
-        sorted(fault.split(": ")[1] for fault in faults(**files.server_keys | dict.fromkeys(wanted, "gone"))) == wanted
-    )
-    both = files.server_keys | {"tlsCertificateFilePath": "", "tlsKeyFilePath": ""}
-    assert [fault.split(": ")[1] for fault in faults(**both)] == wanted[:2]
 
 
 @pytest.mark.parametrize("key", ["tlsCertificateFilePath", "tlsKeyFilePath", "tlsTrustCertsFilePath"])

@@ -131,16 +131,6 @@ class TestEnds:
             assert endpoint.arrived == unread
 
     @on_both_loops
-    async def test_a_fin_in_the_middle_of_a_record_is_an_end_too(self) -> None:
-        async with tls_link() as (endpoint, peer):
-            await peer.send(b"whole")
-            await Peer.send(peer, peer.sealer.seal(bytes(RECORD))[:1000])
-            peer.half_close()
-            await eventually(lambda: endpoint.ends)
-            assert endpoint.ends == [DisconnectCause.CLIENT_CLOSED]
-            assert endpoint.arrived == b"whole"
-
-    @on_both_loops
     async def test_an_end_that_came_with_more_than_was_taken_waits_for_the_rest(self) -> None:
         async with tls_link(StopsAtOnce) as (endpoint, peer):
             # Watched for hang-ups while paused: only close_notify, no FIN.
@@ -201,25 +191,6 @@ class Lone:
 
 
 class TestHandshakes:
-    @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
-    @on_both_loops
-    async def test_a_client_that_leaves_is_named(self, sent: bytes) -> None:
-        async with hangup_watcher() as watcher:
-            lone = Lone()
-            await lone.open(watcher)
-            lone.client.send(sent)
-            await asyncio.sleep(0)
-            lone.client.close()
-            await lone.fails("gone")
-
-    @on_both_loops
-    async def test_garbage_behind_a_good_beginning_is_named(self) -> None:
-        async with hangup_watcher() as watcher:
-            lone = Lone()
-            await lone.open(watcher)
-            lone.client.send(b"\x16\x03\x01\x00\x20" + bytes(32))
-            await lone.fails("other")
-
     @on_both_loops
     async def test_a_client_that_is_asked_for_another_key_share_gets_in(self) -> None:
         context = server_context()
@@ -248,28 +219,6 @@ class TestHandshakes:
             lone.client.send(first + b"\x16\x03\x01\x02\x00\x01" + (131_000).to_bytes(3, "big"))
             await lone.fails("other")
             assert "claims 131000 bytes" in lone.failures[0].detail
-
-    @on_both_loops
-    async def test_a_version_that_is_not_spoken_is_named(self) -> None:
-        context = server_context()
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        old = client_context()
-        old.maximum_version = ssl.TLSVersion.TLSv1_2
-        async with hangup_watcher() as watcher:
-            lone = Lone(context)
-            await lone.open(watcher)
-            with pytest.raises(ssl.SSLError, match="PROTOCOL_VERSION"):
-                await Sealer(old).shake(lone.client)
-            await lone.fails("version_or_cipher")
-
-    @on_both_loops
-    async def test_a_client_that_does_not_trust_us_is_named(self) -> None:
-        async with hangup_watcher() as watcher:
-            lone = Lone()
-            await lone.open(watcher)
-            with pytest.raises(ssl.SSLCertVerificationError):
-                await Sealer(client_context("second")).shake(lone.client)
-            await lone.fails("peer_refused")
 
     @on_both_loops
     async def test_bytes_behind_the_handshake_are_the_first_the_endpoint_gets(self) -> None:

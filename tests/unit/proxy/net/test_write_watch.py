@@ -23,8 +23,8 @@ from proxy.net.write_watch import (
     WriteWatch,
 )
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import virtual
 from tests.support.patience import in_time
 
 KIB = 1024
@@ -183,13 +183,6 @@ class TestStalls:
         assert reader.end == DisconnectCause.WRITE_STALLED
 
     @virtual
-    async def test_0_is_never(self) -> None:
-        books = Books(stall_seconds=0)
-        reader = books.reader()
-        await books.run(10_000)
-        assert reader.end is None
-
-    @virtual
     async def test_time_in_which_the_proxy_stood_still_does_not_count(self) -> None:
         books = Books()
         reader = books.reader()
@@ -231,23 +224,6 @@ class TestSlowReaders:
         assert books.direct.held == 0
 
     @virtual
-    async def test_a_grower_that_waits_counts_as_another(self) -> None:
-        books = Books()
-        reader = books.reader(rate=100)
-        overshooting, small = books.direct.try_acquire(LISTS), books.direct.try_acquire(1)
-        assert overshooting is not None
-        assert small is not None
-        assert overshooting.try_update(3 * LISTS)
-        await books.run(20)
-        growth = asyncio.get_running_loop().create_task(small.update(2))
-        await books.run(1)
-        assert books.direct.queue_size == 0
-        assert reader.end == DisconnectCause.READS_TOO_SLOWLY
-        overshooting.release()
-        await growth
-        small.release()
-
-    @virtual
     async def test_who_keeps_heap_memory_from_others_goes_when_these_wait(self) -> None:
         books = Books()
         harmless, reader = books.reader(rate=100), books.reader(rate=100)
@@ -279,16 +255,6 @@ class TestSlowReaders:
         await books.run(500)
         assert reader.end is None
         waiter.cancel()
-
-    @pytest.mark.parametrize(("step", "seconds"), [(1, 10), (16 * KIB, 15), (64 * KIB, 45), (256 * KIB, 80)])
-    @virtual
-    async def test_steps_only_put_off_the_end_of_a_slow_reader(self, step: int, seconds: int) -> None:
-        books = Books()
-        reader = books.reader(rate=LEAST / 2, step=step)
-        waiter = books.wait_for_memory(3 * LISTS)
-        assert await books.ends_after(reader) <= seconds
-        assert reader.end == DisconnectCause.READS_TOO_SLOWLY
-        (await waiter).release()
 
     @virtual
     async def test_a_late_reader_that_reads_now_is_not_slow(self) -> None:
@@ -378,20 +344,6 @@ class TestListsBehindThoseThatAreOwed:
         held, waiter = self.wait_for_heap(books)
         await books.run(8)
         assert ends(readers) == [None] * 3
-        held.release()
-        (await waiter).release()
-
-    @virtual
-    async def test_a_list_that_waits_for_several_clients_counts_once_and_all_of_them_go(self) -> None:
-        books, (alone, first, second) = self.stand(3)
-        first.held_up = second.held_up = [("shared", LISTS // 4)]
-        alone.rate = 1.0
-        await books.run(2)
-        alone.rate = 0
-        held, waiter = self.wait_for_heap(books)
-        await books.run(5)
-        slow = DisconnectCause.READS_TOO_SLOWLY
-        assert ends([alone, first, second]) == [None, slow, slow]
         held.release()
         (await waiter).release()
 
@@ -496,22 +448,6 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
     else:
         await scene.while_others_wait()
     assert ends(scene.readers) == [None] * 3
-
-
-@virtual
-async def test_lists_behind_those_of_slow_clients_count_in_heap_memory() -> None:
-    books = Books()
-    books.watch.owed_bound = Bound(None, LISTS // 4)
-    readers: list[Reader] = [books.reader(LEAST + number * KIB, memory=LISTS // 4) for number in (2, 1)]
-    for number, reader in enumerate(readers):
-        reader.held_up = [(number, LISTS // 4)]
-    books.watch.saw_quick()
-    held = books.heap.try_acquire(LISTS)
-    waiter = asyncio.get_running_loop().create_task(books.heap.acquire(LISTS))
-    await books.run(5)
-    assert ends(readers) == [None, SLOW]
-    waiter.cancel()
-    assert held is not None
 
 
 @virtual

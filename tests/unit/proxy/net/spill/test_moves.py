@@ -22,8 +22,8 @@ from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
 from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
-from tests.support.loops.async_tests import virtual
 from tests.support.loops.clock import ManualClock
+from tests.support.loops.loops import virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 MIB = 1024 * 1024
@@ -305,16 +305,6 @@ async def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() ->
         (line,) = on.lines
         assert (line["reason"], line["change"], line["lists"]) == ("disk_error", "topicListSpillDirectory", 1)
         assert line["level"] == "warning"
-
-
-@virtual
-async def test_a_tenth_of_the_disk_stays_free() -> None:
-    async with stage(FakeDisk(free=100 * MIB + LIST_BYTES, total=1000 * MIB)) as on:
-        body, _ = on.list(Reader())
-        await on.slow()
-        await on.writers.finish()
-        assert body.file is None
-        assert on.counters.kept["disk_full"] == 1
 
 
 @virtual

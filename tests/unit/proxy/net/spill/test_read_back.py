@@ -8,7 +8,7 @@ from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.read_back import READ_SECONDS, DiskRead, ReadBack
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from tests.support.loops.async_tests import virtual
+from tests.support.loops.loops import virtual
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 KIB = 1024
