@@ -6,8 +6,6 @@ from typing import Any
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Principal
-from proxy.config.config import Config
-from proxy.net.tls.contexts import context_settings
 from tests.support.auth.credentials import refused
 from tests.support.auth.tls import PemFiles, TlsClient, authority, client_context, tls_client
 from tests.support.clients.async_client import connect_frame
@@ -21,10 +19,6 @@ def server_keys(directory: Path) -> dict[str, Any]:
     return {**KEYS, **files.server_keys, "tlsTrustCertsFilePath": files.trust}
 
 
-def principals(stage: Stage) -> list[object]:
-    return [getattr(session, "principal", None) for session in stage.proxy.sessions._addresses]
-
-
 async def shown(stage: Stage, common_name: str | None) -> TlsClient:
     own = None if common_name is None else authority("first").issue_cert("any.example", common_name=common_name)
     client = await tls_client(stage, client_context(own=own))
@@ -36,7 +30,7 @@ async def test_the_role_of_a_client_is_in_its_certificate(tmp_path: Path) -> Non
     async with staged(**server_keys(tmp_path)) as stage:
         client = await shown(stage, "alice")
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        assert principals(stage) == [Principal("alice")]
+        assert [session.principal for session in stage.sessions] == [Principal("alice")]
 
 
 async def test_a_client_without_a_certificate_has_no_role(tmp_path: Path) -> None:
@@ -50,22 +44,3 @@ async def test_a_certificate_counts_on_the_tls_port_only(tmp_path: Path) -> None
         client = await stage.client()
         await client.send(connect_frame(auth_method_name="tls", auth_data=b"CN=alice"))
         assert (await refused(client)).error == ServerError.AuthenticationError
-
-
-def test_the_certificate_of_the_plugin_goes_before_the_other() -> None:
-    given = {
-        "brokerServiceURLTLS": "pulsar+ssl://b:6651",
-        "tlsEnabledWithBroker": "true",
-        "brokerClientCertificateFilePath": "/other.pem",
-        "brokerClientKeyFilePath": "/other.key",
-    }
-    plugin = {
-        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationTls",
-        "brokerClientAuthenticationParameters": "tlsCertFile:/own.pem,tlsKeyFile:/own.key",
-    }
-    (without,) = (found for found in context_settings(Config.load(overrides=given)) if found.name == "broker_client")
-    assert (without.certificate.path, without.private_key.path) == ("/other.pem", "/other.key")
-    (within,) = (
-        found for found in context_settings(Config.load(overrides=given | plugin)) if found.name == "broker_client"
-    )
-    assert (within.certificate.path, within.private_key.path) == ("/own.pem", "/own.key")

@@ -5,7 +5,7 @@ import pytest
 from proxy.app import proxy as app_proxy
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connection import BrokerConnection
-from tests.support.proxies.proxy_under_test import namespace, staged
+from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 QUICK_SECONDS = 0.01
 
@@ -27,22 +27,21 @@ async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: p
 
 
 async def test_a_broker_connection_whose_tick_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app_proxy, "TICK_SECONDS", QUICK_SECONDS)
     async with staged() as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
-        proxy, usual = stage.proxy, BrokerConnection.tick
-        pool, later = proxy.broker_side.pool, list[int]()
-        (broken,) = pool._keys
+        await client.lookup(TOPIC)
+        ticked, usual = list[BrokerConnection](), BrokerConnection.tick
 
         def tick(connection: BrokerConnection, now: float, clocks: BrokerClocks) -> None:
-            if connection is broken:
+            ticked.append(connection)
+            if connection is ticked[0]:
                 raise RuntimeError("crash of a connection's clock")
             usual(connection, now, clocks)
 
         monkeypatch.setattr(BrokerConnection, "tick", tick)
-        monkeypatch.setattr(pool, "_close_surplus", lambda: later.append(len(pool._keys)))
-        pool.tick(proxy.loop.time())
-        assert later
-        await stage.until(lambda: broken not in pool._keys, "the connection has ended")
-        assert proxy.counters.shared.internal_errors.pop("broker connection") == 1
+        await stage.until(lambda: ticked and not ticked[0].open and ticked[-1] is not ticked[0], "the others go on")
+        assert stage.proxy.counters.shared.internal_errors.pop("broker connection") == 1
         await client.topics(namespace(0))
+        await client.lookup(TOPIC)

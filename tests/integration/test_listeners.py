@@ -76,16 +76,6 @@ async def test_clients_and_web_pages_are_served_on_each_address() -> None:
             await client_at(stage, socket.AF_INET, ("127.0.0.3", stage.proxy.port))
 
 
-async def test_a_bound_receive_buffer_is_that_of_each_address() -> None:
-    async with staged(bindAddress=f"{LOOPBACK},{OTHER}") as stage:
-        stage.proxy.client_ports.bound_received(8192)
-        sizes = {
-            each._accepting._socket.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)  # type: ignore[union-attr]
-            for each in stage.proxy.client_ports._listeners
-        }
-        assert sizes == {16384}
-
-
 # --- a Unix socket --------------------------------------------------------------------------------
 
 
@@ -122,8 +112,7 @@ async def test_a_client_of_a_unix_socket_has_the_number_of_its_user_for_an_addre
         await first.connect()
         second = await client_at(stage, socket.AF_UNIX, path)
         await second.connect()
-        assert sorted(stage.proxy.sessions._addresses.values()) == [MYSELF, MYSELF]
-        assert {getattr(each, "name", "") for each in stage.proxy.sessions._addresses} == {MYSELF}
+        assert [(each.client_address, each.name) for each in stage.sessions] == [(MYSELF, MYSELF)] * 2
         # All clients of a user count as those of one address.
         third = await client_at(stage, socket.AF_UNIX, path)
         assert (await third.last_command()).error.error == pb.NotAllowedError
@@ -147,7 +136,7 @@ async def test_a_balancer_at_the_unix_socket_is_believed_if_it_is_listed(
             assert await client.rest() == b""
             return
         assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        assert list(stage.proxy.sessions._addresses.values()) == ["192.0.2.7"]
+        assert [each.client_address for each in stage.sessions] == ["192.0.2.7"]
 
 
 async def test_a_proxy_of_a_unix_socket_alone_has_no_port(tmp_path: Path) -> None:

@@ -69,6 +69,8 @@ def keys(directory: Path, service: TlsWebService, kind: str) -> dict[str, Any]:
     given = {"brokerWebServiceURLTLS": service.url, **own.broker_keys}
     if kind == "plugin":
         shown = f"tlsCertFile:{own.certificate},tlsKeyFile:{own.key}"
+        # The certificate of the plugin goes before the other.
+        given["brokerClientCertificateFilePath"] = given["brokerClientKeyFilePath"] = "/no/such"
         return given | {"brokerClientAuthenticationPlugin": "tls", "brokerClientAuthenticationParameters": shown}
     files = {"brokerClientCertificateFilePath": own.certificate, "brokerClientKeyFilePath": own.key}
     token = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}

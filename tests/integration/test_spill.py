@@ -19,7 +19,6 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app import proxy as app
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.net.spill.disk import DirectoryDisk
-from proxy.net.spill.judge import SpillJudge
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import (
@@ -34,7 +33,7 @@ from tests.support.proxies.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
-from tests.support.proxies.shared_lists import all_have_lists, behind_a_question, has_list, let_go
+from tests.support.proxies.shared_lists import behind_a_question, has_list, let_go
 
 NEVER_SLOW: Final = {"topicListWriteStallTimeoutMillis": 0, "topicListWriteMinBytesPerSecond": 0}
 
@@ -126,21 +125,6 @@ async def test_many_that_take_nothing_hold_up_nobody(tmp_path: Path) -> None:
         await asyncio.gather(*(has_list(reader) for reader in slow))
 
 
-async def test_nothing_goes_to_disk_while_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    judge, verdicts = SpillJudge._is_slow, list[bool]()
-
-    def judged(*given: Any) -> bool:
-        verdicts.append(judge(*given))
-        return verdicts[-1]
-
-    monkeypatch.setattr(SpillJudge, "_is_slow", judged)
-    async with staged(**spilling(tmp_path)) as stage:
-        slow = await direct_taken(stage)
-        await stage.until(lambda: verdicts.count(True) >= 2, "two windows in which the reader is found slow")
-        assert (stage.proxy.counters.spill.moving, stage.proxy.counters.spill.moved_lists) == (0, 0)
-        assert len(names(await slow.answer())) == TOPICS
-
-
 async def test_several_lists_of_one_client_go_to_disk_and_come_back_in_order(tmp_path: Path) -> None:
     async with staged(**spilling(tmp_path)) as stage:
         slow = await stage.connected(SLOW_READER_RCVBUF)
@@ -158,18 +142,6 @@ async def test_several_lists_of_one_client_go_to_disk_and_come_back_in_order(tmp
             assert names(answer) == list((await reference.topics(namespace(number))).topics)
 
 
-async def test_lists_beyond_those_in_memory_begin_while_the_earlier_are_on_disk(tmp_path: Path) -> None:
-    lists = LISTS_AT_ONCE + 3
-    async with staged(**spilling(tmp_path)) as stage:
-        slow = await stage.connected(SLOW_READER_RCVBUF)
-        asked = [await slow.ask_topics(namespace(number)) for number in range(lists)]
-        quick = await stage.connected()
-        while stage.proxy.counters.spill.moved_lists < lists:
-            # Lists move while others wait: each quick request meets the next list in memory.
-            assert len((await quick.topics(namespace(5))).topics) == TOPICS
-        assert sorted([request_id_of(await slow.answer()) for _ in asked]) == asked
-
-
 async def test_a_list_on_disk_outlasts_the_clock_of_its_request(tmp_path: Path) -> None:
     async with staged(**spilling(tmp_path, topicListRequestTimeoutMillis=patient_millis(1500))) as stage:
         slow = await stage.connected(SLOW_READER_RCVBUF)
@@ -181,16 +153,6 @@ async def test_a_list_on_disk_outlasts_the_clock_of_its_request(tmp_path: Path) 
         await asyncio.sleep(clock + 0.1)
         for _ in asked:
             assert len(names(await slow.answer())) == TOPICS
-
-
-async def test_every_name_is_there_and_in_order(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        reference = list((await (await stage.connected()).topics(namespace(0))).topics)
-        slow = await direct_taken(stage)
-        quick = await waiting_for_direct(stage)
-        await quick.answer()
-        assert names(await slow.answer()) == reference
-        assert stage.proxy.counters.spill.read_bytes > LIST_BYTES // 2
 
 
 async def test_a_shared_list_is_written_once_for_all_its_readers(tmp_path: Path) -> None:
@@ -211,22 +173,6 @@ async def test_a_shared_list_is_written_once_for_all_its_readers(tmp_path: Path)
         members.pop().reset()
         for answer in await asyncio.gather(*(member.answer() for member in members)):
             assert names(answer) == reference
-
-
-async def test_a_quick_member_of_a_shared_list_has_all_of_it(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        first, members = await behind_a_question(stage, 4)
-        let_go(stage)
-        await all_have_lists([first, *members])
-
-
-async def test_a_ping_is_answered_behind_a_list_on_disk(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        slow = await direct_taken(stage)
-        quick = await waiting_for_direct(stage)
-        await has_list(quick)
-        assert len(names(await slow.answer())) == TOPICS
-        await slow.ping()
 
 
 # --- clients that leave -----------------------------------------------------------------------------
@@ -360,15 +306,6 @@ async def test_a_list_on_disk_is_not_judged_by_its_rate_until_space_is_short(
             await slow.answer()
 
 
-async def test_a_client_whose_list_is_on_disk_and_who_takes_nothing_is_closed_for_that(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        await direct_taken(stage)
-        await has_list(await waiting_for_direct(stage))
-        stage.change(topicListWriteStallTimeoutMillis=300)
-        await stage.until(lambda: stage.caused("write_stalled") == 1, "the stalled reader closed")
-        await stage.until(lambda: not stage.proxy.counters.spill.files, "its file closed")
-
-
 # --- the end of the proxy -----------------------------------------------------------------------------
 
 
@@ -395,13 +332,6 @@ async def test_a_proxy_that_ends_leaves_no_file_and_no_thread(tmp_path: Path) ->
         if thread.name.startswith("list-"):
             thread.join(20)
             assert not thread.is_alive()
-
-
-async def test_the_space_may_be_changed_while_the_proxy_runs(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        assert stage.proxy.counters.spill.limit_bytes == 4096 * MIB
-        stage.change(topicListSpillMaxMB=7)
-        assert stage.proxy.counters.spill.limit_bytes == 7 * MIB
 
 
 async def test_top_shows_the_lists_on_disk(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import trustme
 
 from proxy.net.tls import arrivals, places
 from proxy.net.tls.arrivals import Arrival
-from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, tls_client
+from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, show_chain, tls_client
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.proxies.proxy_under_test import Stage, staged
 
@@ -63,7 +63,7 @@ async def served(stage: Stage) -> TlsClient:
 
 def half_done(stage: Stage) -> int:
     """Return how many handshakes hold memory of OpenSSL."""
-    return sum(isinstance(each, Arrival) and each.transport is not None for each in stage.proxy.sessions._addresses)
+    return sum(isinstance(each, Arrival) and each.transport is not None for each in stage.sessions)
 
 
 @pytest.mark.threat("one-byte-tls")
@@ -107,15 +107,6 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
         assert stage.caused("handshake_timeout") >= MANY - 4
         monkeypatch.setattr(places, "PLACE_SECONDS", NEVER_SECONDS)
         await served(stage)
-
-
-async def test_places_are_kept_while_nobody_waits(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(monkeypatch, 0.0, 0.0)
-    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=20) as stage:
-        await crowd(stage, hello(), 19)
-        for _ in range(5):
-            await served(stage)
-        assert half_done(stage) == 19
 
 
 @pytest.mark.threat("hellos-of-one-address")
@@ -189,31 +180,6 @@ async def test_a_client_that_drips_is_looked_at_now_and_then_and_loses_its_place
         assert looks[-1] - looks[0] >= 0.9 * arrivals.MOST_LOOKS * arrivals.AGAIN_SECONDS
 
 
-async def test_clients_that_leave_the_queue_are_forgotten(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
-    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
-        clients = await crowd(stage, hello(), 20)
-        tls = stage.proxy.counters.tls
-        await stage.until(lambda: tls.handshakes_waiting == 19, "a full queue")
-        for number, client in enumerate(clients):
-            (client.reset if number % 2 else client.close)()
-        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        assert (tls.handshakes_in_flight, tls.handshakes_waiting) == (0, 0)
-        await served(stage)
-
-
-async def test_a_hello_that_is_none_is_refused_before_a_place(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
-    async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
-        await crowd(stage, hello(), 1)
-        await stage.until(lambda: half_done(stage) == 1, "a place that is taken")
-        client = await stage.client(port=stage.proxy.tls_port)
-        await client.send(b"\x16\x03\x01\x40\x00\x01\xff\xff\xff")
-        with pytest.raises(Closed):
-            await client.receive(1)
-        assert stage.proxy.counters.tls.handshakes["client", "other"] == 1
-
-
 def client_of_depth(issuer: trustme.CA, depth: int) -> ssl.SSLContext:
     """Return the context of a client whose certificate is so many authorities below `issuer`."""
     for _ in range(depth):
@@ -226,16 +192,20 @@ def client_with_names(number: int) -> ssl.SSLContext:
     return client_context(own=authority().issue_cert(*(f"name-{each:07}.example" for each in range(number))))
 
 
-async def test_a_deep_chain_and_a_large_certificate_are_served_and_a_huge_one_is_refused(files: PemFiles) -> None:
+@pytest.mark.threat("huge-certificate-chain")
+async def test_a_deep_chain_and_a_large_certificate_are_served_and_a_huge_one_is_refused(
+    files: PemFiles, tmp_path: Path
+) -> None:
     demand: dict[str, Any] = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
     deep = trustme.CA(path_length=DEPTH)
     files.trust.write_bytes(authority().cert_pem.bytes() + deep.cert_pem.bytes())
     async with staged(**files.server_keys, **demand) as stage:
-        for context in (client_of_depth(deep, DEPTH), client_with_names(400)):
+        small_chain, huge_chain = (show_chain(client_context(), tmp_path, count) for count in (25, 200))
+        for context in (client_of_depth(deep, DEPTH), client_with_names(400), small_chain):
             client = await tls_client(stage, context)
             await client.connect()
-        huge = await tls_client(stage, client_with_names(1_000))
-        with pytest.raises((Closed, ssl.SSLError)):
-            await huge.connect()
-        await stage.until(lambda: stage.caused("tls_handshake_failed") == 1, "a refusal")
+        for context in (client_with_names(1_000), huge_chain):
+            with pytest.raises((Closed, ssl.SSLError)):
+                await (await tls_client(stage, context)).connect()
+        await stage.until(lambda: stage.caused("tls_handshake_failed") == 2, "two refusals")
         await client.ping()

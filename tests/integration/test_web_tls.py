@@ -147,23 +147,6 @@ async def _get(client: aiohttp.ClientSession, url: str, headers: dict[str, str])
         return answer.status
 
 
-async def test_the_web_port_has_ciphers_of_its_own(files: PemFiles) -> None:
-    def context(ciphers: str) -> ssl.SSLContext:
-        made = client_context()
-        made.maximum_version = ssl.TLSVersion.TLSv1_2
-        made.set_ciphers(ciphers)
-        return made
-
-    one, other = "ECDHE-ECDSA-AES128-GCM-SHA256", "ECDHE-ECDSA-AES256-GCM-SHA384"
-    async with web_staged(**web_keys(files), tlsCiphers=one, webServiceTlsCiphers=other) as at:
-        assert at.stage.proxy.web is not None
-        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
-        async with at.client.get(url, ssl=context(other)) as answer:
-            assert answer.status == 200
-        with pytest.raises(aiohttp.ClientConnectorError):
-            await at.client.get(url, ssl=context(one))
-
-
 @pytest.mark.parametrize("awaited", ["tls", "proxy header"])
 async def test_a_client_that_does_not_come_to_http_is_closed(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch, awaited: str

@@ -1,6 +1,5 @@
 """Many clients of the web port with TLS that do not go on with their handshake hold up nobody else."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from proxy.net.tls import freed_memory, places
+from proxy.net.tls import places
 from tests.integration.test_tls_crowds import CROWD_ADDRESS, NEVER_SECONDS, hello, times
 from tests.integration.test_web_tls import web_keys
 from tests.support.auth.tls import PemFiles, client_context
@@ -91,20 +90,6 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
 
 
 @pytest.mark.threat("handshakes-of-web-port")
-async def test_another_address_has_the_next_turn_however_many_wait(
-    files: PemFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The crowd leaves no place to its own: only turns by address let another client in.
-    times(monkeypatch, NEVER_SECONDS, 0.0)
-    async with tls_web(files, monkeypatch, maxConcurrentTlsHandshakes=2) as at:
-        await crowd(at, hello())
-        tls = at.stage.proxy.counters.tls
-        await at.stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
-        await is_served(at)
-        assert tls.handshakes_waiting >= MANY - 4
-
-
-@pytest.mark.threat("handshakes-of-web-port")
 async def test_silent_connections_of_one_address_drive_out_no_other_that_says_little(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -117,39 +102,3 @@ async def test_silent_connections_of_one_address_drive_out_no_other_that_says_li
         await slow.send(hello()[100:])
         # The handshake may not succeed, since the two parts are of two hellos, but it has an answer.
         assert await slow.receive(1)
-
-
-async def test_a_handshake_that_takes_too_long_is_counted(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", 0.05)
-    async with web_staged(**web_keys(files)) as at:
-        client = await AsyncClient.open(tls_port(at))
-        await client.send(hello())
-        async with in_time():
-            while await asyncio.get_running_loop().sock_recv(client.sock, 65536):
-                pass
-        client.close()
-        tls = at.stage.proxy.counters.tls
-        assert (tls.handshakes["client", "timeout"], tls.handshakes_in_flight) == (1, 0)
-
-
-@pytest.mark.threat("handshake-memory-left")
-async def test_memory_of_many_half_done_handshakes_goes_back_to_the_system(
-    files: PemFiles, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    returned = asyncio.Event()
-
-    async def in_thread(*_: object) -> None:
-        returned.set()
-
-    monkeypatch.setattr(freed_memory, "in_thread", in_thread)
-    monkeypatch.setattr(freed_memory, "CALM_SECONDS", 0.0)
-    monkeypatch.setattr(freed_memory, "CROWD", 12)
-    async with tls_web(files, monkeypatch) as at:
-        clients = await crowd(at, hello(), 12)
-        tls = at.stage.proxy.counters.tls
-        await at.stage.until(lambda: tls.handshakes_in_flight == 12, "a handshake with each client")
-        assert not returned.is_set()
-        for client in clients:
-            client.close()
-        async with in_time():
-            await returned.wait()

@@ -133,6 +133,12 @@ class Stage:
     def outstanding(self) -> int:
         return sum(connection.outstanding for connection in self.proxy.broker_side.pool._keys)
 
+    @property
+    def sessions(self) -> list[Any]:
+        """Give the proxy's sides of all clients, in the order of their coming."""
+        registry = self.proxy.sessions.registry
+        return [entry.member for number in registry.ids() if (entry := registry.find(number))]
+
     def change(self, **keys: object) -> None:
         """Put a configuration in force that differs in `keys`: a short time begins to count when a test is ready."""
         newer = self.proxy.config.replace({name: str(value) for name, value in keys.items()})
