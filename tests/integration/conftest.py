@@ -10,6 +10,7 @@ import pytest
 import uvloop
 
 from proxy.app import proxy as app
+from tests.support.auth.tls import PemFiles
 from tests.support.patience import in_time
 from tests.support.proxies import proxy_under_test
 from tests.support.tools import native_extension
@@ -47,6 +48,11 @@ def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let keep-alive and timeouts act at once; with a fast tick an interval of n seconds is n ticks."""
     monkeypatch.setattr(app, "TICK_SECONDS", TICK_SECONDS)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> PemFiles:
+    return PemFiles.write(tmp_path)
 
 
 @pytest.fixture(params=["asyncio", "native"])

@@ -2,16 +2,12 @@
 
 import pytest
 
-from proxy.app import proxy as app_proxy
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connection import BrokerConnection
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
-QUICK_SECONDS = 0.01
-
 
 async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_proxy, "TICK_SECONDS", QUICK_SECONDS)
     async with staged() as stage:
         proxy, later = stage.proxy, list[float]()
 
@@ -27,7 +23,6 @@ async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: p
 
 
 async def test_a_broker_connection_whose_tick_raises_ends_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app_proxy, "TICK_SECONDS", QUICK_SECONDS)
     async with staged() as stage:
         client = await stage.connected()
         await client.topics(namespace(0))

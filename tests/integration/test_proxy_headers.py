@@ -2,7 +2,6 @@
 
 import asyncio
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -159,11 +158,6 @@ async def test_silent_connections_of_one_address_keep_nobody_of_another_from_sen
 
 
 # --- with TLS behind it ---------------------------------------------------------------------------
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
 
 
 @pytest.mark.parametrize("header", [b"", encode(HEADER, 1), encode(HEADER, 2)], ids=["none", "v1", "v2"])

@@ -218,18 +218,6 @@ async def test_a_client_that_leaves_during_a_read_frees_its_space(
         await stage.until(lambda: not stage.proxy.spill.busy, "space and pool free")  # type: ignore[union-attr]
 
 
-async def test_clients_that_leave_at_any_moment_leave_nothing_behind(tmp_path: Path) -> None:
-    async with staged(**spilling(tmp_path)) as stage:
-        for turn in range(12):
-            slow = await stage.connected(SLOW_READER_RCVBUF)
-            await slow.ask_topics(namespace(turn))
-            quick = await stage.connected()
-            await quick.topics(namespace(12))
-            if turn % 3:
-                await slow.receive(10_000 * turn)
-            slow.reset()
-
-
 # --- disks that fail --------------------------------------------------------------------------------
 
 

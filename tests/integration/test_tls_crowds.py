@@ -23,11 +23,6 @@ MANY = 200
 DEPTH = 20
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
-
-
 def times(monkeypatch: pytest.MonkeyPatch, place: float, least: float) -> None:
     monkeypatch.setattr(places, "PLACE_SECONDS", place)
     monkeypatch.setattr(places, "LEAST_SECONDS", least)

@@ -16,11 +16,6 @@ ATTACKERS = 4
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
-
-
-@pytest.fixture
 def logging(tmp_path: Path) -> ssl.SSLContext:
     """Give a context that has opened its log before a stage counts the open files."""
     return logging_context(tmp_path)

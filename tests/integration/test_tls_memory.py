@@ -73,24 +73,6 @@ async def test_500_equal_answers_of_a_megabyte_to_late_readers(tmp_path: Path) -
         assert proxy.growth_bytes <= allowed
 
 
-async def test_100_distinct_answers_of_a_megabyte_to_late_readers(tmp_path: Path) -> None:
-    connections, heap, direct = 100, 20, 20
-    store = GeneratedTopics(connections, TOPICS, 100)
-    # Clients that have not read yet may hold all of direct memory: the most that there can be.
-    keys = PemFiles.write(tmp_path).server_keys | PATIENT | limits(heap, direct)
-    keys |= {"topicListUnprovenReadersMemoryPercent": 100}
-    async with weighed(tmp_path, store, **keys) as proxy:
-        context = client_context()
-        clients = [await connected(proxy, context, RCVBUF) for _ in range(connections)]
-        for number, client in enumerate(clients):
-            await client.ask_topics(store.namespace(number))
-        await proxy.until(lambda at: at("topic_list_direct_memory_used_bytes") > 0.8 * direct * 2**20, "a full limit")
-        await read_lists(clients)
-        allowed = proxy.allowed(heap, direct, connections, 1_100_000) + TLS_CONNECTION_BYTES * connections
-        report("distinct lists over TLS", proxy, allowed)
-        assert proxy.growth_bytes <= allowed
-
-
 async def test_a_thousand_idle_connections_cost_no_more_than_they_may(tmp_path: Path) -> None:
     async with weighed(tmp_path, **PemFiles.write(tmp_path).server_keys) as proxy:
         context = client_context()

@@ -24,11 +24,6 @@ from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 
-@pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
-
-
 def demanding(files: PemFiles, lists: Path) -> dict[str, Any]:
     return files.server_keys | {
         "tlsTrustCertsFilePath": files.trust,

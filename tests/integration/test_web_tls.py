@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from pathlib import Path
 
 import aiohttp
 import pytest
@@ -13,11 +12,6 @@ from tests.support.auth.tls import PemFiles, certificate, client_context, server
 from tests.support.patience import in_time
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
 
 
 def web_keys(files: PemFiles) -> dict[str, str]:

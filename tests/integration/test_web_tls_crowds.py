@@ -3,7 +3,6 @@
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,11 +16,6 @@ from tests.support.patience import in_time
 from tests.support.web.web_stage import WebStage, web_staged
 
 MANY = 60
-
-
-@pytest.fixture
-def files(tmp_path: Path) -> PemFiles:
-    return PemFiles.write(tmp_path)
 
 
 @asynccontextmanager

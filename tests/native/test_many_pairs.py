@@ -56,18 +56,6 @@ def in_slices(extension: Any, engine: Any) -> list[tuple[int, ...]]:
             return records
 
 
-def test_a_snapshot_in_slices_is_the_snapshot(extension: Any, relays: Relays) -> None:
-    pairs = sorted(relays.join().id for _ in range(7))
-    layout = struct.Struct(extension.RECORD)
-    ids = [record[0] for record in layout.iter_unpack(relays.engine.snapshot())]
-    assert ids == pairs
-    found, after = list[int](), 0
-    while part := [record[0] for record in layout.iter_unpack(relays.engine.snapshot(after, 3))]:
-        assert len(part) <= 3
-        found, after = found + part, part[-1]
-    assert found == pairs
-
-
 @pytest.mark.timeout(600)
 def test_as_many_pairs_as_there_are_descriptors_for_relay_and_end_and_leave_nothing(extension: Any, room: int) -> None:
     count = room if os.environ.get("PULSAR_PROXY_TEST_PAIRS") == "all" else room // 10

@@ -15,16 +15,13 @@ from typing import Any
 
 import pytest
 
-from proxy.relay.native_api import linger_millis
 from tests.native.relays import (
     BROKER_CLOSED,
-    BUFFER_BYTES,
     BY_PYTHON,
     CLIENT_CLOSED,
     DRAINED,
     ENDED,
     FRAMES,
-    TO_BROKER,
     TO_CLIENT,
     Event,
     Relays,
@@ -98,32 +95,6 @@ def test_snapshot_has_a_record_of_the_declared_layout_for_each_pair(extension: A
         assert relays.engine.snapshot_of(pair.id)[:9] == record[:9]
 
 
-def test_record_says_who_has_sent_a_fin_and_what_is_held(extension: Any, relays: Relays) -> None:
-    pair = relays.join(scan=True)
-    frame = watch_success(1, ["a"])
-    pair.broker.sendall(frame)
-    assert relays.event().kind == FRAMES
-    pair.client.shutdown(socket.SHUT_WR)
-    assert pair.broker.recv(1) == b""
-    [record] = struct.iter_unpack(extension.RECORD, relays.engine.snapshot())
-    assert record[4:9] == (0, len(frame), 0, 1, 1)
-    assert record[10] == 1
-
-
-def test_direction_without_reasons_to_pause_is_read(relays: Relays) -> None:
-    pair = relays.join()
-    relays.engine.pause(pair.id, TO_BROKER, POOL)
-    relays.engine.pause(pair.id, TO_BROKER, RATE)
-    pair.client.sendall(b"x")
-    relays.engine.resume(pair.id, TO_BROKER, POOL)
-    # The other direction tells that the thread has been round.
-    pair.broker.sendall(b"y")
-    assert received(pair.client, 1) == b"y"
-    assert relays.engine.snapshot_of(pair.id)[1] == 0
-    relays.engine.resume(pair.id, TO_BROKER, RATE)
-    assert received(pair.broker, 1) == b"x"
-
-
 def test_event_descriptor_is_readable_while_events_are_left(relays: Relays) -> None:
     pairs = [relays.join() for _ in range(5)]
     for pair in pairs:
@@ -150,19 +121,6 @@ def test_refused_pair_stays_the_callers(relays: Relays) -> None:
             relays.engine.join(near.fileno(), far.fileno(), b"", b"", False)
         near.sendall(b"mine")
         assert far.recv(4) == b"mine"
-
-
-@pytest.mark.parametrize(("threads", "size"), [(0, BUFFER_BYTES), (65, BUFFER_BYTES), (1, 4095), (1, 1 << 40)])
-def test_engine_of_senseless_size_is_refused(extension: Any, threads: int, size: int) -> None:
-    with pytest.raises(ValueError, match=f"got {threads} threads and {size} bytes, expected"):
-        extension.RelayEngine(threads, size, linger_millis())
-
-
-@pytest.mark.parametrize(("direction", "reason"), [(2, POOL), (0, 0), (0, 1), (1, 3)])
-def test_pause_for_no_reason_of_pythons_is_refused(relays: Relays, direction: int, reason: int) -> None:
-    for change in (relays.engine.pause, relays.engine.resume):
-        with pytest.raises(ValueError, match="expected"):
-            change(1, direction, reason)
 
 
 def threads_of_the_engine() -> list[Path]:
@@ -222,10 +180,6 @@ def test_stop_lets_the_interpreter_run_and_tells_of_every_pair(relays: Relays) -
     other.join()
     assert ran.is_set()
     assert sorted(relays.event().pair for _ in pairs) == sorted(pair.id for pair in pairs)
-
-
-def test_beats_are_those_of_all_threads(relays: Relays) -> None:
-    assert [beat < 5_000 for beat in relays.engine.beats()] == [True, True]
 
 
 LEAVES = """

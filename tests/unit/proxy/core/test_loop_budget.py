@@ -186,23 +186,6 @@ async def test_other_work_has_turns_beside_clients_by_number_and_never_all(
 
 
 @virtual
-async def test_the_line_that_the_time_was_spent_before_is_served_first_in_the_next_iteration() -> None:
-    async with run() as bench:
-
-        def work(name: int) -> None:
-            bench.note(name)
-            bench.loop_budget.charge(2 * ITERATION_SECONDS)
-
-        for _ in range(3):
-            bench.loop_budget.defer_client("crowd", partial(work, 1))
-            bench.loop_budget.defer_answers(partial(work, 2))
-            bench.loop_budget.defer_cheap(partial(work, 3))
-        await turns(20)
-        assert sorted(bench.order[:3]) == sorted(bench.order[3:6]) == sorted(bench.order[6:]) == [1, 2, 3]
-        assert [turn for turn, _ in bench.called] == list(range(bench.called[0][0], bench.called[0][0] + 9))
-
-
-@virtual
 async def test_one_that_raises_against_the_rule_keeps_nobody_from_being_called() -> None:
     lost: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(str(context["exception"])))

@@ -173,25 +173,6 @@ async def test_bodies_of_threads_that_have_stopped_are_cut() -> None:
         assert len(threads.writes) == 1
 
 
-@pytest.mark.parametrize("stopped", [False, True])
-@virtual
-async def test_pages_that_threads_have_had_are_freed_by_one_of_them_if_any_is_left(stopped: bool) -> None:
-    async with threaded() as (on, threads):
-        body, other = on.pages(bytes(MIB)), on.pages(b"small")
-        sending = on.send(on.endpoint(), body)
-        await on.send(on.endpoint(), other)
-        on.pump.body_ended(1, MIB, 0)
-        await sending
-        threads.stopped = stopped
-        fds = [body.pages_fd, other.pages_fd]
-        for each in (body, other, body):
-            each.close()
-        assert threads.closed == ([] if stopped else fds[:1])
-        for fd in fds:
-            with pytest.raises(OSError, match="Bad file descriptor"):
-                os.fstat(fd)
-
-
 # --- progress -------------------------------------------------------------------------------------
 
 

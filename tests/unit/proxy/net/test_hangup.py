@@ -49,19 +49,6 @@ class TestHangup:
                 assert heard == [False]
                 assert len(watcher) == 0
 
-    @on_both_loops
-    async def test_a_socket_is_watched_whose_number_was_another_s_that_closed_unnoticed(self) -> None:
-        heard: list[bool] = []
-        async with hangup_watcher() as watcher:
-            with sockets("tcp") as (ours, _):
-                number = ours.fileno()
-                watcher.watch(number, heard.append)
-            with successor_of(number) as theirs:
-                watcher.watch(number, heard.append)
-                Peer(theirs).reset()
-                await eventually(lambda: heard)
-                assert heard == [True]
-
     @pytest.mark.threat("unheard-hang-up")
     @on_both_loops
     async def test_who_stops_too_late_takes_nothing_from_a_newcomer_with_the_same_number(self) -> None:

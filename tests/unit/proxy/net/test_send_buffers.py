@@ -15,7 +15,6 @@ from proxy.net.send_buffers import (
     MIDDLE_BYTES,
     MIDDLE_PART,
     STILL_SECONDS,
-    TRIM_SECONDS,
     SendBuffer,
     SendBuffers,
     SendSettings,
@@ -237,21 +236,6 @@ async def test_without_a_sum_each_connection_is_large_from_its_start_and_a_sum_c
         assert [client.size for client in clients] == [2 * LARGE] + [2 * SMALL] * 4
         clients.append(Client(on))
         assert clients[-1].size == 2 * SMALL
-        for client in clients:
-            client.buffer.close()
-
-
-@virtual
-async def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> None:
-    async with staged(3) as on:
-        clients = [on.large() for _ in range(3)]
-        on.buffers.apply(SendSettings(LARGE, 0))
-        assert on.buffers.memory.used_bytes == 3 * BEYOND
-        for left, client in enumerate(reversed(clients)):
-            client.untaken = 0
-            client.buffer.end()
-            await asyncio.sleep(1.5 * TRIM_SECONDS)
-            assert on.buffers.memory.used_bytes == (2 - left) * BEYOND
         for client in clients:
             client.buffer.close()
 

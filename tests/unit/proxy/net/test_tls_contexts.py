@@ -9,7 +9,6 @@ import pytest
 import trustme
 
 from proxy.app.metrics.counters import Counters
-from proxy.cli.main import main
 from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
 from proxy.net.tls.contexts import context_settings, load
@@ -131,15 +130,6 @@ def test_certificates_cannot_be_demanded_without_trust_or_checking(files: PemFil
     assert "tlsTrustCertsFilePath: got nothing" in faults(**demanded)[0]
     insecure = demanded | {"tlsAllowInsecureConnection": "true", "tlsTrustCertsFilePath": files.trust}
     assert "tlsAllowInsecureConnection=false" in faults(**insecure)[0]
-
-
-def test_check_config_finds_them(files: PemFiles, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    conf = tmp_path / "proxy.conf"
-    conf.write_text(
-        "brokerServiceURL=pulsar://b\nclusterName=c\nservicePortTls=6651\ntlsCertificateFilePath=/no/such\n"
-    )
-    assert main(["check-config", "--config", str(conf)]) == 2
-    assert f"{conf}:4: tlsCertificateFilePath: got '/no/such'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("year", [1999, 2030, 2049, 2050, 2999])

@@ -83,25 +83,6 @@ async def serve(listener: socket.socket, *names: str) -> None:
 
 
 @on_both_loops
-async def test_the_name_that_was_asked_for_is_checked_not_the_address() -> None:
-    scope = TaskScope(lambda error: None)
-    with listening() as listener:
-        calls = Calls()
-        scope.start(serve(listener, "broker.example"))
-        endpoint = await calls.to(listener, "broker.example")
-        assert endpoint.open
-        assert endpoint.is_tls
-        assert calls.handshakes("done") == 1
-        endpoint.abort(DisconnectCause.SHUTDOWN)
-        await eventually(lambda: endpoint.transport is None)
-        scope.start(serve(listener, "broker.example"))
-        with pytest.raises(BrokerUnavailable, match=r"TLS handshake: the certificate is refused: .*other\.example"):
-            await calls.to(listener, "other.example")
-        assert calls.handshakes("certificate") == 1
-    await scope.emptied()
-
-
-@on_both_loops
 async def test_a_broker_that_is_one_address_of_a_name_is_checked_by_the_name() -> None:
     scope = TaskScope(lambda error: None)
     with listening() as listener:

@@ -12,7 +12,7 @@ import pytest
 
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
-from proxy.core.errors import ConnectionClosed, DisconnectCause
+from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
@@ -98,14 +98,6 @@ class TestRecords:
                 await Peer.send(peer, record[start : start + max(cut, len(record) // 50)])
                 await asyncio.sleep(0)
             await eventually(lambda: endpoint.arrived == data)
-
-    @on_both_loops
-    async def test_two_connections_share_the_bios_and_nothing_else(self) -> None:
-        shared = TlsShared(LoopBudget(asyncio.get_running_loop(), perf_counter))
-        async with tls_link(shared=shared) as (one, its_peer), tls_link(shared=shared) as (other, peer):
-            first, second = os.urandom(200_000), os.urandom(200_000)
-            await asyncio.gather(its_peer.send(first), peer.send(second))
-            await eventually(lambda: (bytes(one.arrived), bytes(other.arrived)) == (first, second))
 
     @pytest.mark.parametrize(
         "garbage", [os.urandom(200), b"\x17\x03\x03\x00\x20" + bytes(32), b"GET / HTTP/1.1\r\n\r\n"]
@@ -298,20 +290,3 @@ class TestBodies:
         pump.close()
         if isinstance(body, PagedBody):
             body.close()
-
-
-@on_both_loops
-async def test_a_client_that_leaves_in_the_middle_of_a_body_ends_its_own_write_only() -> None:
-    loop, data = asyncio.get_running_loop(), os.urandom(1 << 20)
-    body, pump = slabs(data), Pump(loop, perf_counter)
-    async with tls_link(kernel_buffer_bytes=4096) as (slow, leaver), tls_link() as (fast, eager):
-        lost = loop.create_task(pump.send(slow, PREFIX, body, lambda count: None))
-        await eventually(lambda: slow.write_pending)
-        leaver.reset()
-        with pytest.raises(ConnectionClosed):
-            await lost
-        kept = loop.create_task(pump.send(fast, PREFIX, body, lambda count: None))
-        assert await eager.read(len(PREFIX) + len(data)) == PREFIX + data
-        await kept
-        assert len(pump) == 0
-    pump.close()

@@ -263,26 +263,6 @@ class TestClosing:
             await eventually(lambda: endpoint.transport is None)
             assert len(await peer.read(MUCH)) < MUCH
 
-    @on_both_loops
-    async def test_a_transport_may_go_to_another_protocol(self) -> None:
-        loop = asyncio.get_running_loop()
-        async with recording_link() as (endpoint, peer), hangup_watcher() as watcher:
-            await peer.send(b"first")
-            await eventually(lambda: endpoint.arrived == b"first")
-            transport = endpoint.detach()
-            await peer.send(b"second")
-            heir = RecordingEndpoint(loop, SharedReadBuffer(), watcher)
-            heir.adopt(transport)
-            transport.set_protocol(heir)
-            transport.resume_reading()
-            await eventually(lambda: heir.arrived == b"second")
-            assert endpoint.arrived == b"first"
-            with pytest.raises(ConnectionClosed):
-                endpoint.detach()
-            heir.abort(DisconnectCause.SHUTDOWN)
-            await eventually(lambda: heir.transport is None)
-            assert (endpoint.ends, heir.ends) == ([], [DisconnectCause.SHUTDOWN])
-
 
 def test_ipv6_peers_are_named_in_brackets() -> None:
     class Six(asyncio.Transport):

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.judge import (
     LEAST_REST_BYTES,
     LEAST_SHARE_BYTES,
@@ -13,10 +12,8 @@ from proxy.net.spill.judge import (
     SWEEP_SECONDS,
     ReaderWindow,
     SpillJudge,
-    in_order,
     quick_share,
 )
-from proxy.net.spill.space import SpillSpace
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -132,16 +129,3 @@ def test_seconds_in_which_the_proxy_stood_still_do_not_count() -> None:
 )
 def test_the_share_is_half_of_what_readers_take_within_bounds(readers: int, taken: int, share: int) -> None:
     assert quick_share(readers, taken) == share
-
-
-def test_keys_with_little_on_the_disk_go_first_then_large_lists() -> None:
-    space = SpillSpace(100 * MIB, 100, SpillCounters())
-    space.reserve(10 * MIB, "much")
-    space.reserve(MIB, "little")
-    much, small, large, none = (
-        List(key="much", rest_bytes=9 * MIB),
-        List(key="little"),
-        List(key="little", rest_bytes=2 * MIB),
-        List(key="new"),
-    )
-    assert in_order([much, small, large, none], space) == [none, large, small, much]

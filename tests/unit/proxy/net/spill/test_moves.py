@@ -257,36 +257,6 @@ async def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_a
         assert on.space.lacking == 0
 
 
-@pytest.mark.parametrize("calls", range(6))
-@virtual
-async def test_a_client_that_leaves_at_any_step_gives_its_permit_back_at_once(calls: int) -> None:
-    async with stage() as on:
-        body, memory = on.list(Reader())
-        await on.slow()
-        await on.writers.go_on(min(calls, 5))
-        body.close()
-        on.permits[0].release()
-        assert (on.permits[0].released, memory.closed) == (True, 1)
-        await on.writers.finish()
-        assert on.space.files == 0
-
-
-@pytest.mark.parametrize("calls", range(5))
-@virtual
-async def test_a_disk_that_is_full_leaves_the_list_in_memory(calls: int) -> None:
-    async with stage() as on:
-        body, memory = on.list(Reader())
-        await on.slow()
-        await on.writers.go_on(calls)
-        for method in ("room", "create", "write"):
-            on.disk.fail(method, errno.ENOSPC)
-        await on.writers.finish()
-        assert (body.file, on.permits[0].released, memory.closed) == (None, False, 0)
-        assert on.counters.kept["disk_full"] == 1
-        assert on.space.lacking > 0, "those who hold space and are too slow may have to leave"
-        assert (on.space.files, on.disk.files) == (0, {})
-
-
 @virtual
 async def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
     async with stage() as on:

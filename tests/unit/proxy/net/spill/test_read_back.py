@@ -85,17 +85,6 @@ async def test_no_more_is_read_than_the_pool_holds_and_the_rest_in_order() -> No
 
 
 @virtual
-async def test_a_read_that_ended_at_the_disk_counts_until_the_disk_answers() -> None:
-    async with bench() as (on, file):
-        read = on.read(file, 0)
-        read.end()
-        assert on.pool.held_bytes == KIB
-        await on.workers.go_on()
-        assert on.pool.held_bytes == 0
-        assert on.arrived == []
-
-
-@virtual
 async def test_a_file_is_closed_when_the_last_thread_has_answered() -> None:
     async with bench() as (on, file):
         read = on.read(file, 0)

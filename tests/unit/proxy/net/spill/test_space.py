@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.net.spill.counters import Kept, SpillCounters
-from proxy.net.spill.space import BLOCK_BYTES, SpaceReservation, SpillSpace, leaves_enough
+from proxy.net.spill.space import SpaceReservation, SpillSpace, leaves_enough
 
 MIB = 1024 * 1024
 
@@ -20,13 +20,6 @@ def reserved(books: SpillSpace, size: int, key: Hashable = "a") -> SpaceReservat
     found = books.reserve(size, key)
     assert isinstance(found, SpaceReservation)
     return found
-
-
-def test_space_is_counted_in_whole_blocks() -> None:
-    books = space()
-    assert reserved(books, 1).size == BLOCK_BYTES
-    assert reserved(books, BLOCK_BYTES + 1).size == 2 * BLOCK_BYTES
-    assert books.held == 3 * BLOCK_BYTES
 
 
 def test_a_key_has_at_most_its_share() -> None:
@@ -81,16 +74,6 @@ def test_a_second_release_does_nothing() -> None:
     books.release(first)
     books.release(first)
     assert (books.held, books.files, books.held_by("a")) == (MIB, 1, MIB)
-
-
-def test_the_first_list_that_found_no_space_is_the_measure() -> None:
-    books = space(MIB)
-    reserved(books, MIB)
-    books.reserve(MIB // 2, "b")
-    books.reserve(MIB, "c")
-    assert books.lacking == MIB // 2
-    books.ask_again()
-    assert books.lacking == 0
 
 
 def test_a_list_that_could_never_have_space_makes_nobody_leave() -> None:
