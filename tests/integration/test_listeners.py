@@ -15,7 +15,7 @@ from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.cli.health import obstacle_of
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
 from tests.support.patience import in_time, patient
-from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, config_for, namespace, staged
 from tests.support.tools import ipv6_loopback
 from tests.support.web.web_stage import ADMIN, web_staged
 
@@ -149,13 +149,17 @@ async def test_a_proxy_of_a_unix_socket_alone_has_no_port(tmp_path: Path) -> Non
 # --- metrics --------------------------------------------------------------------------------------
 
 
+def monitors(stage: Stage) -> int:
+    web = stage.proxy.web
+    assert web is not None
+    assert web.metrics_port
+    return web.metrics_port
+
+
 @pytest.mark.threat("beyond-metrics-port")
 async def test_the_port_for_monitors_has_their_pages_and_nothing_else() -> None:
     async with web_staged(metricsPort="0", metricsBindAddress=OTHER) as at:
-        web = at.stage.proxy.web
-        assert web is not None
-        port = web.metrics_port
-        assert port
+        port = monitors(at.stage)
         for path in ("/metrics", "/healthz", "/readyz", "/status.html"):
             assert (await get(port, path, OTHER))[0] == 200, path
         assert b"pulsar_proxy_" in (await get(port, "/metrics", OTHER))[1]
@@ -168,36 +172,26 @@ async def test_the_port_for_monitors_has_their_pages_and_nothing_else() -> None:
 
 async def test_the_port_for_monitors_needs_no_web_port() -> None:
     async with staged(webServicePort="", metricsPort="0") as stage:
-        web = stage.proxy.web
-        assert web is not None
-        assert (web.port, web.tls_port) == (None, None)
-        assert web.metrics_port
-        assert (await get(web.metrics_port, "/readyz"))[0] == 200
-        config = stage.proxy.config
-        asked = type(config).load(
-            None,
-            {},
-            {"brokerServiceURL": "pulsar://b:1", "webServicePort": "", "bindAddress": LOOPBACK}
-            | {"metricsPort": str(web.metrics_port)},
-        )
+        port = monitors(stage)
+        assert stage.proxy.web_port == 0
+        assert (await get(port, "/readyz"))[0] == 200
+        asked = config_for("pulsar://b:1", webServicePort="", metricsPort=port)
         assert await asyncio.to_thread(obstacle_of, asked, {}, patient(20)) is None
 
 
 async def test_clients_that_hold_all_places_of_the_web_port_keep_no_probe_out() -> None:
     async with staged(metricsPort="0", maxHttpServerConnections="2") as stage:
-        web = stage.proxy.web
-        assert web is not None
-        assert web.metrics_port
+        port = monitors(stage)
         held = [await stage.client(port=stage.proxy.web_port) for _ in range(2)]
         for client in held:
             await client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
         for _ in range(3):
-            assert (await get(web.metrics_port, "/healthz"))[0] == 200
+            assert (await get(port, "/healthz"))[0] == 200
         # And the other way round: whoever connects there takes no place of the web port.
         for _ in range(40):
-            await stage.client(port=web.metrics_port)
+            await stage.client(port=port)
         await eventually(lambda: stage.caused("connection_limit"), "a place for the last of them")
-        assert (await get(web.metrics_port, "/readyz"))[0] == 200
+        assert (await get(port, "/readyz"))[0] == 200
 
 
 @pytest.mark.parametrize(("asks", "status"), [("true", 401), ("false", 200)])
@@ -209,8 +203,5 @@ async def test_the_port_for_monitors_asks_for_credentials_as_the_web_port_does(a
         "authenticateMetricsEndpoint": asks,
     }
     async with staged(metricsPort="0", **keys) as stage:
-        web = stage.proxy.web
-        assert web is not None
-        assert web.metrics_port
-        assert (await get(web.metrics_port, "/metrics"))[0] == status
-        assert (await get(web.metrics_port, "/readyz"))[0] == 200
+        assert (await get(monitors(stage), "/metrics"))[0] == status
+        assert (await get(monitors(stage), "/readyz"))[0] == 200

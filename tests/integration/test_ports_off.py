@@ -5,16 +5,18 @@ import re
 from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from proxy.app.proxy import Proxy
-from proxy.app.web_side import lookup_ports
 from proxy.cli.admin.client import ask_top
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
+from tests.integration.test_http_lookups import looked_up
 from tests.support.auth.tls import PemFiles
+from tests.support.web.web_stage import web_staged
 
 
 def keys(directory: Path, broker: EmbeddedBroker, **more: str) -> dict[str, str]:
@@ -72,12 +74,13 @@ async def test_a_web_port_with_tls_alone_is_a_web_server(tmp_path: Path) -> None
 
 @pytest.mark.threat("port-turned-off")
 async def test_no_plain_port_is_opened_for_a_broker_where_plain_clients_are_not_served(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
-        proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
-        await proxy.start()
-        try:
-            lookups = lookup_ports(proxy._client_parts(), proxy.client_ports)
-            assert lookups.port_of(broker.service_url, False) is None
-            assert lookups.port_of(broker.service_url, True)
-        finally:
-            await proxy.stop(0)
+    files = PemFiles.write(tmp_path)
+    async with web_staged(servicePort="", **files.server_keys) as at:
+
+        async def found(_: web.BaseRequest) -> web.StreamResponse:
+            return web.json_response({"brokerUrl": "pulsar://a:6650", "brokerUrlTls": "pulsar+ssl://a:6651"})
+
+        at.broker.answer = found
+        answer = await looked_up(at)
+        assert answer["brokerUrl"] == "pulsar://a:6650"
+        assert answer["brokerUrlTls"].startswith("pulsar+ssl://127.0.0.1:")

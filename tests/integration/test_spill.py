@@ -83,15 +83,11 @@ def held(monkeypatch: pytest.MonkeyPatch, method: str) -> Iterator[Gate]:
             gate.open()
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, method: str, number: int, after: int = 0) -> None:
-    """Let the calls of one method of the disk fail, from the call `after` on."""
-    really, calls = getattr(DirectoryDisk, method), [0]
+def failing(monkeypatch: pytest.MonkeyPatch, method: str, number: int) -> None:
+    """Let the calls of one method of the disk fail."""
 
-    def fails(disk: DirectoryDisk, *given: object) -> object:
-        calls[0] += 1
-        if calls[0] > after:
-            raise OSError(number, os.strerror(number))
-        return really(disk, *given)
+    def fails(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(DirectoryDisk, method, fails)
 
@@ -221,18 +217,18 @@ async def test_a_client_that_leaves_during_a_read_frees_its_space(
 # --- disks that fail --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("method", "number", "after", "reason"), [
-    ("room", errno.EIO, 0, "disk_error"),
-    ("create", errno.EMFILE, 0, "disk_error"),
-    ("write", errno.ENOSPC, 0, "disk_full"),
-    ("write", errno.EDQUOT, 0, "disk_full"),
-    ("write", errno.EIO, 0, "disk_error"),
+@pytest.mark.parametrize(("method", "number", "reason"), [
+    ("room", errno.EIO, "disk_error"),
+    ("create", errno.EMFILE, "disk_error"),
+    ("write", errno.ENOSPC, "disk_full"),
+    ("write", errno.EDQUOT, "disk_full"),
+    ("write", errno.EIO, "disk_error"),
 ])  # fmt: skip
 async def test_a_disk_that_cannot_be_written_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int, after: int, reason: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int, reason: str
 ) -> None:
     async with staged(**spilling(tmp_path)) as stage:
-        failing(monkeypatch, method, number, after)
+        failing(monkeypatch, method, number)
         slow = await direct_taken(stage)
         quick = await waiting_for_direct(stage)
         await stage.until(lambda: stage.proxy.counters.spill.kept[reason] >= 1, reason)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from tests.support.sockets.local_disk import local_disk
 from tests.support.tools import tools, unusable
 
 MIB: Final = 1024 * 1024
@@ -45,60 +44,6 @@ _SMALL_DISK: Final = """
     subprocess.run(["umount", "-l", mounted])
 """
 
-_PAGE_CACHE: Final = """
-    import os, sys, threading
-    path = sys.argv[1]
-    lines = dict(line.strip().split(":", 2)[1:] for line in open("/proc/self/cgroup"))
-    if "memory" in lines:
-        group = "/sys/fs/cgroup/memory" + lines["memory"]
-        names = ("cache",)
-    else:
-        group = "/sys/fs/cgroup" + lines.get("", "/none")
-        names = ("file",)
-    own = f"{group}/pulsar-proxy-test-{os.getpid()}"
-    try:
-        os.mkdir(own)
-    except OSError:
-        sys.exit(77)
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        os.rmdir(own)
-        sys.exit(os.waitstatus_to_exitcode(status))
-    try:
-        with open(own + "/cgroup.procs", "w") as procs:
-            procs.write(str(os.getpid()))
-        open(own + "/memory.stat").close()
-    except OSError:
-        os._exit(77)
-    from proxy.net.spill.directory import open_directory
-    disk, peak = open_directory(path), [0]
-    piece = memoryview(bytearray(os.urandom(1024 * 1024)))
-
-    def look():
-        with open(own + "/memory.stat") as stat:
-            found = dict(line.split() for line in stat)
-        peak[0] = max(peak[0], sum(int(found[name]) for name in names))
-
-    def work():
-        for _ in range(40):
-            fd = disk.create()
-            for step in range(3):
-                disk.write(fd, piece, step * len(piece))
-                look()
-            for position in range(0, 3 * len(piece) - 90_000, 85_000):
-                disk.read(fd, position, 85_000)
-            look()
-            disk.close(fd)
-
-    threads = [threading.Thread(target=work) for _ in range(3)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    print("peak", peak[0])
-    sys.stdout.flush()
-    os._exit(0)
-"""
-
 
 def run(script: str, *arguments: object, needs: str, before: Sequence[str] = ()) -> dict[str, list[str]]:
     """Run a script in a process of its own; give what it printed by its first words.
@@ -128,9 +73,3 @@ def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_ov
     assert said["leaves"] == ["False"], "the tenth that stays free would have been used"
     assert said["back"] == ["True"]
     assert said["free"] == ["True", "['lost+found']"]
-
-
-def test_lists_on_disk_leave_nothing_in_the_page_cache(tmp_path: Path) -> None:
-    with local_disk(tmp_path) as lists:
-        said = run(_PAGE_CACHE, lists, needs="memory cgroup")
-    assert int(said["peak"][0]) <= 16 * MIB, "of 360 MiB written and read"

@@ -11,7 +11,7 @@ from proxy.auth.identity import Authenticated, AuthenticationFailed
 from tests.support.auth.tls import PemFiles, certificate, client_context, server_context
 from tests.support.patience import in_time
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker
-from tests.support.web.web_stage import ADMIN, web_staged
+from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 
 def web_keys(files: PemFiles) -> dict[str, str]:
@@ -21,10 +21,16 @@ def web_keys(files: PemFiles) -> dict[str, str]:
     }  # fmt: skip
 
 
+def tls_port(at: WebStage) -> int:
+    web = at.stage.proxy.web
+    assert web is not None
+    assert web.tls_port is not None
+    return web.tls_port
+
+
 async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> None:
     async with web_staged(**web_keys(files)) as at:
-        assert at.stage.proxy.web is not None
-        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
+        url = f"https://localhost:{tls_port(at)}{ADMIN}"
         async with at.client.get(url, ssl=client_context()) as answer:
             assert await answer.read() == b'["ok"]'
         assert at.broker.asked[0].header("X-Forwarded-Proto") == "https"
@@ -46,8 +52,7 @@ async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None
 
     keys = web_keys(files) | {"authenticationEnabled": "true"}
     async with web_staged(role_finder=Names(), **keys) as at:
-        assert at.stage.proxy.web is not None
-        url = f"https://localhost:{at.stage.proxy.web.tls_port}{ADMIN}"
+        url = f"https://localhost:{tls_port(at)}{ADMIN}"
         for own, status in ((None, 401), (certificate("first", "alice"), 200)):
             connector = aiohttp.TCPConnector(ssl=client_context(own=own))
             async with aiohttp.ClientSession(connector=connector) as client, client.get(url) as answer:
@@ -148,9 +153,7 @@ async def test_a_client_that_does_not_come_to_http_is_closed(
     monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", 0.05)
     header = {"webServiceHaProxyProtocolEnabled": "true"} if awaited == "proxy header" else {}
     async with web_staged(**web_keys(files), **header) as at:
-        running = at.stage.proxy.web
-        assert running is not None
-        port = running.port if header else running.tls_port
+        port = at.stage.proxy.web_port if header else tls_port(at)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         async with in_time():
             assert await reader.read() == b""

@@ -9,7 +9,7 @@ import pytest
 
 from proxy.net.tls import places
 from tests.integration.test_tls_crowds import CROWD_ADDRESS, NEVER_SECONDS, hello, times
-from tests.integration.test_web_tls import web_keys
+from tests.integration.test_web_tls import tls_port, web_keys
 from tests.support.auth.tls import PemFiles, client_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import in_time
@@ -24,13 +24,6 @@ async def tls_web(files: PemFiles, monkeypatch: pytest.MonkeyPatch, **keys: Any)
     monkeypatch.setattr("proxy.web.accept.HANDSHAKE_SECONDS", NEVER_SECONDS)
     async with web_staged(**web_keys(files), **keys) as at:
         yield at
-
-
-def tls_port(at: WebStage) -> int:
-    web = at.stage.proxy.web
-    assert web is not None
-    assert web.tls_port is not None
-    return web.tls_port
 
 
 async def crowd(at: WebStage, sent: bytes, number: int = MANY) -> list[AsyncClient]:

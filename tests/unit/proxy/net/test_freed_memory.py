@@ -11,7 +11,7 @@ from proxy.core.tasks import TaskScope
 from proxy.net.tls import freed_memory
 from proxy.net.tls.freed_memory import CALM_SECONDS, CROWD, FreedMemory
 from tests.support.auth.tls import Sealer, client_context, server_context
-from tests.support.loops.loops import run_virtual
+from tests.support.loops.loops import virtual
 
 HANDSHAKES = 1_000
 
@@ -55,29 +55,19 @@ def trims(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return called
 
 
-def noting(trims: list[float], *handshakes: int) -> int:
-    """Return how often pages were returned after handshakes in these numbers."""
-
-    async def main() -> None:
-        crashes: list[BaseException] = []
-        scope = TaskScope(crashes.append)
-        freed = FreedMemory(asyncio.get_running_loop(), scope)
-        for number in handshakes:
-            freed.note(number)
-        await asyncio.sleep(10 * CALM_SECONDS)
-        assert not crashes
-
-    run_virtual(main())
-    return len(trims)
-
-
-def test_pages_are_returned_once_after_a_crowd(trims: list[float]) -> None:
-    assert noting(trims, 1, CROWD, CROWD + 1, CROWD // 2, 3, 2, 1, 0) == 1
-
-
-def test_pages_stay_while_the_crowd_does(trims: list[float]) -> None:
-    assert noting(trims, CROWD, 1, CROWD) == 0
-
-
-def test_few_handshakes_are_no_crowd(trims: list[float]) -> None:
-    assert noting(trims, CROWD - 1, 0) == 0
+@pytest.mark.parametrize(
+    ("handshakes", "returned"),
+    [
+        pytest.param((1, CROWD, CROWD + 1, CROWD // 2, 3, 2, 1, 0), 1, id="after a crowd, once"),
+        pytest.param((CROWD, 1, CROWD), 0, id="the crowd is there"),
+        pytest.param((CROWD - 1, 0), 0, id="no crowd"),
+    ],
+)
+@virtual
+async def test_pages_are_returned_after_a_crowd(trims: list[float], handshakes: tuple[int, ...], returned: int) -> None:
+    crashes: list[BaseException] = []
+    freed = FreedMemory(asyncio.get_running_loop(), TaskScope(crashes.append))
+    for number in handshakes:
+        freed.note(number)
+    await asyncio.sleep(10 * CALM_SECONDS)
+    assert (len(trims), crashes) == (returned, [])

@@ -107,19 +107,6 @@ class TestHangup:
                 assert heard == ["watched"]
 
     @on_both_loops
-    async def test_a_socket_closed_before_its_unwatch_does_no_harm(self) -> None:
-        async with hangup_watcher() as watcher:
-            ours, theirs = tcp_pair()
-            number = ours.fileno()
-            heard: list[bool] = []
-            watcher.watch(number, heard.append)
-            ours.close()
-            theirs.close()
-            watcher.unwatch(number, heard.append)
-            watcher.unwatch(number, heard.append)
-            assert len(watcher) == 0
-
-    @on_both_loops
     async def test_an_end_that_was_heard_is_heard_again_by_a_new_watch(self) -> None:
         with sockets("tcp") as (ours, theirs):
             heard: list[str] = []

@@ -13,8 +13,6 @@ import pytest
 
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.pump import (
-    AT_ONCE_SECONDS,
-    LEAST_STEP_SECONDS,
     RETRY_SECONDS,
     STEP_BYTES,
     TURN_SECONDS,
@@ -182,28 +180,6 @@ async def test_no_turn_writes_on_when_its_time_is_over() -> None:
         assert sum(steps.values()) == 20 * 5
         assert max(steps.values()) == 4
         assert len(steps) == 25
-
-
-@virtual
-async def test_a_small_body_is_written_at_once_while_there_is_time() -> None:
-    now = [1.0]
-    async with bench(lambda: now[0]) as on:
-
-        async def written_at_once(count: int) -> list[bool]:
-            sends = [on.send(on.endpoint(), EndlessRoom(100)) for _ in range(count)]
-            await turns(1)
-            at_once = [sending.done() for sending in sends]
-            await asyncio.gather(*sends)
-            return at_once
-
-        most = round(AT_ONCE_SECONDS / LEAST_STEP_SECONDS)
-        assert await written_at_once(most + 3) == [True] * most + [False] * 3
-        assert on.turns > 0
-        assert await written_at_once(1) == [False]
-        now[0] += 2 * TURN_SECONDS
-        before = on.turns
-        assert await written_at_once(1) == [True]
-        assert on.turns == before
 
 
 class Unwilling(EndlessRoom):

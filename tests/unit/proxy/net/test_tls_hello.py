@@ -1,13 +1,12 @@
 """A ClientHello that lies about itself is refused before OpenSSL takes memory for it."""
 
-import os
 import ssl
 
 import pytest
 
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, asks_again, hello_end, hello_progress
-from tests.support.auth.tls import Sealer, client_context, server_context
+from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, hello_end, hello_progress
+from tests.support.auth.tls import Sealer, client_context
 
 
 def record(body: bytes, kind: int = 22) -> bytes:
@@ -58,17 +57,3 @@ def test_an_incomplete_hello_says_how_many_bytes_tell_more() -> None:
 def test_what_no_client_says_is_refused_as_soon_as_it_shows(sent: bytes, detail: str) -> None:
     with pytest.raises(TlsFailed, match=detail):
         hello_end(sent)
-
-
-def test_only_an_answer_that_asks_for_another_hello_is_taken_for_one() -> None:
-    context = server_context()
-    context.set_ecdh_curve("secp384r1")
-    answers = []
-    for server in (Sealer(context, server_side=True), Sealer(server_context(), server_side=True)):
-        server.incoming.write(real_hello())
-        with pytest.raises(ssl.SSLWantReadError):
-            server.tls.do_handshake()
-        answers.append(server.outgoing.read())
-    assert [asks_again(answer) for answer in answers] == [True, False]
-    assert not asks_again(b"")
-    assert not asks_again(os.urandom(200))

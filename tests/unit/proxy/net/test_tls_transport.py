@@ -4,7 +4,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from functools import partial
 from time import perf_counter
 from typing import cast
 
@@ -23,7 +23,7 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody, SlabListBody
 from tests.support.auth.tls import Sealer, client_context, server_context, tls_link
 from tests.support.loops.async_tests import on_both_loops
-from tests.support.loops.loops import LoopFactory, both_loops, eventually
+from tests.support.loops.loops import eventually
 from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
 from tests.unit.proxy.net import test_transport as plain
 
@@ -34,7 +34,6 @@ RECORD = 16 * 1024
 def over_tls(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the tests of plain transports speak TLS."""
     monkeypatch.setattr(plain, "recording_link", tls_link)
-    monkeypatch.setattr(plain, "tcp_link", tls_link)
 
 
 class TestReadingOverTls(plain.TestReading):
@@ -49,17 +48,12 @@ class TestTheKernelsQueueOverTls(plain.TestTheKernelsQueue):
     """The kernel's queue is that of the socket below."""
 
 
-@both_loops
-class TestWritingOverTls:
-    """The contract of `plain.TestWritingContract`, test by test."""
+class TestWritingOverTls(plain.TestWritingContract):
+    """Unsent bytes, their order, and who waits for them, as without TLS."""
 
-    @pytest.mark.parametrize("name", [name for name in vars(plain.TestWritingContract) if name.startswith("test_")])
-    def test_the_contract_of_plain_transports_holds(self, loop_factory: LoopFactory, name: str) -> None:
-        getattr(plain.TestWritingContract(), name)(loop_factory, small_link)
-
-
-def small_link() -> AbstractAsyncContextManager[tuple[RecordingEndpoint, Peer]]:
-    return tls_link(kernel_buffer_bytes=plain.BUFFER_BYTES)
+    @pytest.fixture
+    def link(self) -> plain.Link:
+        return partial(tls_link, kernel_buffer_bytes=plain.BUFFER_BYTES)
 
 
 class Reader(RecordingEndpoint):

@@ -3,12 +3,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
-import uvloop
 
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.net.transport import LARGE_READ_BYTES, SharedReadBuffer, peer_name
 from tests.support.loops.async_tests import on_both_loops
-from tests.support.loops.loops import LoopFactory, eventually, run_on
+from tests.support.loops.loops import eventually
 from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, recording_link
 from tests.support.sockets.memory_transport import MemoryTransport
 
@@ -64,92 +63,79 @@ class FailingEndpoint(RecordingEndpoint):
 
 
 @pytest.mark.parametrize("end", [FailingEndpoint.close, FailingEndpoint.abort, FailingEndpoint.reset])
-def test_a_connection_whose_end_raises_gives_its_socket_up(
+async def test_a_connection_whose_end_raises_gives_its_socket_up(
     end: Callable[[FailingEndpoint, DisconnectCause], None],
 ) -> None:
-    async def main() -> None:
-        async with hangup_watcher() as watcher:
-            transport = MemoryTransport(asyncio.get_running_loop(), room=BUFFER_BYTES)
-            endpoint = FailingEndpoint(asyncio.get_running_loop(), SharedReadBuffer(), watcher)
-            transport.connect(endpoint)
-            with pytest.raises(RecursionError):
-                end(endpoint, DisconnectCause.SHUTDOWN)
-            assert transport.is_closing()
-            await eventually(lambda: endpoint.transport is None)
-
-    run_on(asyncio.new_event_loop, main())
+    async with hangup_watcher() as watcher:
+        transport = MemoryTransport(asyncio.get_running_loop(), room=BUFFER_BYTES)
+        endpoint = FailingEndpoint(asyncio.get_running_loop(), SharedReadBuffer(), watcher)
+        transport.connect(endpoint)
+        with pytest.raises(RecursionError):
+            end(endpoint, DisconnectCause.SHUTDOWN)
+        assert transport.is_closing()
+        await eventually(lambda: endpoint.transport is None)
 
 
-@pytest.mark.parametrize(
-    ("loop_factory", "link"),
-    [(asyncio.new_event_loop, memory_link), (asyncio.new_event_loop, tcp_link), (uvloop.new_event_loop, tcp_link)],
-    ids=["memory", "asyncio", "uvloop"],
-)
 class TestWritingContract:
     """What `Output` and the permits rely on; the memory transport of the unit tests obeys it too."""
 
-    def test_a_write_that_did_not_pause_has_left_user_space(self, loop_factory: LoopFactory, link: Link) -> None:
-        async def main() -> None:
-            async with link() as (endpoint, peer):
-                endpoint.write(b"one")
-                assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
-                await endpoint.drained()
-                assert await peer.read(3) == b"one"
+    @pytest.fixture(params=[memory_link, tcp_link])
+    def link(self, request: pytest.FixtureRequest) -> Link:
+        found: Link = request.param
+        return found
 
-        run_on(loop_factory, main())
+    @on_both_loops
+    async def test_a_write_that_did_not_pause_has_left_user_space(self, link: Link) -> None:
+        async with link() as (endpoint, peer):
+            endpoint.write(b"one")
+            assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
+            await endpoint.drained()
+            assert await peer.read(3) == b"one"
 
-    def test_drained_waits_for_the_last_byte(self, loop_factory: LoopFactory, link: Link) -> None:
-        async def main() -> None:
-            async with link() as (endpoint, peer):
-                endpoint.write(bytes(MUCH))
-                assert endpoint.write_pending
-                assert buffered(endpoint) > 0
-                waiter = asyncio.get_running_loop().create_task(endpoint.drained())
-                await asyncio.sleep(0)
-                assert not waiter.done()
-                assert len(await peer.read(MUCH)) == MUCH
+    @on_both_loops
+    async def test_drained_waits_for_the_last_byte(self, link: Link) -> None:
+        async with link() as (endpoint, peer):
+            endpoint.write(bytes(MUCH))
+            assert endpoint.write_pending
+            assert buffered(endpoint) > 0
+            waiter = asyncio.get_running_loop().create_task(endpoint.drained())
+            await asyncio.sleep(0)
+            assert not waiter.done()
+            assert len(await peer.read(MUCH)) == MUCH
+            await waiter
+            assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
+
+    @on_both_loops
+    async def test_a_write_behind_a_pending_one_keeps_its_place(self, link: Link) -> None:
+        async with link() as (endpoint, peer):
+            endpoint.write(b"a" * MUCH)
+            endpoint.writelines([b"b" * 10, b"c"])
+            assert await peer.read(MUCH + 11) == b"a" * MUCH + b"b" * 10 + b"c"
+            await endpoint.drained()
+
+    @on_both_loops
+    async def test_who_waits_hears_that_the_connection_ended(self, link: Link) -> None:
+        async with link() as (endpoint, _):
+            endpoint.write(bytes(MUCH))
+            waiter = asyncio.get_running_loop().create_task(endpoint.drained())
+            await asyncio.sleep(0)
+            endpoint.abort(DisconnectCause.IDLE)
+            with pytest.raises(ConnectionClosed) as caught:
                 await waiter
-                assert (endpoint.write_pending, buffered(endpoint)) == (False, 0)
-
-        run_on(loop_factory, main())
-
-    def test_a_write_behind_a_pending_one_keeps_its_place(self, loop_factory: LoopFactory, link: Link) -> None:
-        async def main() -> None:
-            async with link() as (endpoint, peer):
-                endpoint.write(b"a" * MUCH)
-                endpoint.writelines([b"b" * 10, b"c"])
-                assert await peer.read(MUCH + 11) == b"a" * MUCH + b"b" * 10 + b"c"
+            assert caught.value.cause is DisconnectCause.IDLE
+            with pytest.raises(ConnectionClosed):
                 await endpoint.drained()
 
-        run_on(loop_factory, main())
-
-    def test_who_waits_hears_that_the_connection_ended(self, loop_factory: LoopFactory, link: Link) -> None:
-        async def main() -> None:
-            async with link() as (endpoint, _):
-                endpoint.write(bytes(MUCH))
-                waiter = asyncio.get_running_loop().create_task(endpoint.drained())
-                await asyncio.sleep(0)
-                endpoint.abort(DisconnectCause.IDLE)
-                with pytest.raises(ConnectionClosed) as caught:
-                    await waiter
-                assert caught.value.cause is DisconnectCause.IDLE
-                with pytest.raises(ConnectionClosed):
-                    await endpoint.drained()
-
-        run_on(loop_factory, main())
-
-    def test_a_loss_is_told_once_and_writing_after_it_does_nothing(self, loop_factory: LoopFactory, link: Link) -> None:
-        async def main() -> None:
-            async with link() as (endpoint, _):
-                endpoint.abort(DisconnectCause.IDLE)
-                endpoint.close(DisconnectCause.SHUTDOWN)
-                endpoint.write(b"late")
-                endpoint.writelines([b"late"])
-                await eventually(lambda: endpoint.transport is None)
-                assert endpoint.ends == [DisconnectCause.IDLE]
-                assert not endpoint.open
-
-        run_on(loop_factory, main())
+    @on_both_loops
+    async def test_a_loss_is_told_once_and_writing_after_it_does_nothing(self, link: Link) -> None:
+        async with link() as (endpoint, _):
+            endpoint.abort(DisconnectCause.IDLE)
+            endpoint.close(DisconnectCause.SHUTDOWN)
+            endpoint.write(b"late")
+            endpoint.writelines([b"late"])
+            await eventually(lambda: endpoint.transport is None)
+            assert endpoint.ends == [DisconnectCause.IDLE]
+            assert not endpoint.open
 
 
 class PausesAtOnce(RecordingEndpoint):
