@@ -1,10 +1,9 @@
-"""Lists on a real, small disk, and what they cost of the page cache; where this machine lets a test make both."""
+"""Lists on a real, small disk, where this machine lets a test make one."""
 
 import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -45,19 +44,6 @@ _SMALL_DISK: Final = """
 """
 
 
-def run(script: str, *arguments: object, needs: str, before: Sequence[str] = ()) -> dict[str, list[str]]:
-    """Run a script in a process of its own; give what it printed by its first words.
-
-    `needs` is the tool of the table that this machine may not let a test use.
-    """
-    command = [*before, sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    if done.returncode == _NOT_HERE or (before and "unshare failed" in done.stderr):
-        unusable(needs, f"this machine does not let a test use {needs}")
-    assert done.returncode == 0, done.stderr
-    return {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
-
-
 def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_over(tmp_path: Path) -> None:
     unshare, _, _ = tools("unshare", "mount", "mkfs.ext4")
     if os.geteuid() != 0:
@@ -66,7 +52,12 @@ def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_ov
     image.touch()
     os.truncate(image, 24 * MIB)
     mounted.mkdir()
-    said = run(_SMALL_DISK, image, mounted, needs="mount", before=[unshare, "--mount"])
+    command = [unshare, "--mount", sys.executable, "-c", textwrap.dedent(_SMALL_DISK), image, mounted]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode == _NOT_HERE or "unshare failed" in done.stderr:
+        unusable("mount", "this machine does not let a test use mount")
+    assert done.returncode == 0, done.stderr
+    said = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines()}
     assert said["error"] == ["28"], "ENOSPC"
     written, free = map(int, said["written"])
     assert free // 2 < written <= free
