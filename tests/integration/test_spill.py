@@ -54,7 +54,6 @@ class Gate:
     """Holds the threads of a disk at a call until the gate is opened."""
 
     def __init__(self) -> None:
-        self.held = threading.Semaphore(0)
         self.waiting = 0
         self._open = threading.Event()
 
@@ -288,6 +287,15 @@ async def test_a_list_on_disk_is_not_judged_by_its_rate_until_space_is_short(
         assert len(names(await second.answer())) == TOPICS
         with pytest.raises(Closed):
             await slow.answer()
+
+
+async def test_a_client_whose_list_is_on_disk_and_who_takes_nothing_is_closed_for_that(tmp_path: Path) -> None:
+    async with staged(**spilling(tmp_path)) as stage:
+        await direct_taken(stage)
+        await has_list(await waiting_for_direct(stage))
+        stage.change(topicListWriteStallTimeoutMillis=300)
+        await stage.until(lambda: stage.caused("write_stalled") == 1, "the stalled reader closed")
+        await stage.until(lambda: not stage.proxy.counters.spill.files, "its file closed")
 
 
 # --- the end of the proxy -----------------------------------------------------------------------------
