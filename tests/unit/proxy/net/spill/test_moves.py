@@ -63,16 +63,24 @@ class Reader:
 class Stage:
     """A spill over a fake disk, with direct memory for three lists."""
 
-    def __init__(self, disk: FakeDisk, limit: int, patience_seconds: float) -> None:
+    def __init__(self, limit: int, patience_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = SpillCounters()
-        self.disk, self.writers, self.readers = disk, StandingWorkers(), StandingWorkers()
+        self.disk, self.writers, self.readers = FakeDisk(), StandingWorkers(), StandingWorkers()
         self.space = SpillSpace(limit, 100, self.counters)
         self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
         self.spill = ListSpill(
-            self.loop, disk, self.space, self.direct, self.counters, log, self.writers, self.readers, patience_seconds
+            self.loop,
+            self.disk,
+            self.space,
+            self.direct,
+            self.counters,
+            log,
+            self.writers,
+            self.readers,
+            patience_seconds,
         )
         self.bodies: list[SpillableBody] = []
         self.permits: list[Permit] = []
@@ -127,11 +135,9 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(
-    disk: FakeDisk | None = None, limit: int = 100 * MIB, patience_seconds: float = math.inf
-) -> AsyncIterator[Stage]:
+async def stage(limit: int = 100 * MIB, patience_seconds: float = math.inf) -> AsyncIterator[Stage]:
     """Give a stage; at the end nothing is held, in memory or on disk."""
-    on = Stage(FakeDisk() if disk is None else disk, limit, patience_seconds)
+    on = Stage(limit, patience_seconds)
     yield on
     for waiter in on.waiters:
         if not waiter.cancel():
