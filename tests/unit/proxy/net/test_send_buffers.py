@@ -28,17 +28,16 @@ BEYOND = 2 * (LARGE - SMALL)
 
 
 class Socket:
-    """A kernel that doubles what it is asked for, up to twice `most`."""
+    """A kernel that doubles what it is asked for."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self) -> None:
         self.size = 4_000_000
         self.asked: list[int] = []
 
     def setsockopt(self, level: int, name: int, value: int, /) -> None:
         assert (level, name) == (socket.SOL_SOCKET, socket.SO_SNDBUF)
         self.asked.append(value)
-        self.size = 2 * min(value, self.most)
+        self.size = 2 * value
 
     def getsockopt(self, level: int, name: int, /) -> int:
         assert (level, name) == (socket.SOL_SOCKET, socket.SO_SNDBUF)
@@ -48,12 +47,12 @@ class Socket:
 class Client:
     """A client with a socket, which has taken all but `untaken` bytes."""
 
-    def __init__(self, on: "Stage", most: int = 1 << 30) -> None:
-        self.socket: Socket | None = Socket(most)
+    def __init__(self, on: "Stage") -> None:
+        self.socket = Socket()
         self.untaken = 0
         self.buffer = on.buffers.open(self)
 
-    def own_socket(self) -> Socket | None:
+    def own_socket(self) -> Socket:
         return self.socket
 
     def took_all_but(self, count: int) -> bool:
@@ -61,7 +60,6 @@ class Client:
 
     @property
     def size(self) -> int:
-        assert self.socket is not None
         assert self.buffer.size in (self.socket.size, 0)
         return self.socket.size
 
@@ -247,7 +245,6 @@ async def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
         client = Client(on)
         await begun(client.buffer, 1 << 30)
         client.buffer.overflowed()
-        assert client.socket is not None
         assert client.socket.asked == []
         assert on.counters.client_send_buffer_bytes >= client.socket.size
         client.buffer.close()
