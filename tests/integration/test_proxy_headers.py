@@ -42,6 +42,7 @@ async def test_a_client_is_known_by_the_address_in_its_header(version: int, head
     async with staged(**ON) as stage:
         await connected(await through_a_balancer(stage, encode(header, version)))
         (session,) = stage.sessions
+        assert header.source is not None
         assert (session.client_address, session.name) == (header.source.host, str(header.source))
 
 

@@ -52,7 +52,7 @@ def test_a_small_disk_that_is_full_says_so_and_is_free_again_when_the_list_is_ov
     image.touch()
     os.truncate(image, 24 * MIB)
     mounted.mkdir()
-    command = [unshare, "--mount", sys.executable, "-c", textwrap.dedent(_SMALL_DISK), image, mounted]
+    command = [unshare, "--mount", sys.executable, "-c", textwrap.dedent(_SMALL_DISK), str(image), str(mounted)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode == _NOT_HERE or "unshare failed" in done.stderr:
         unusable("mount", "this machine does not let a test use mount")
