@@ -377,3 +377,13 @@ async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(
         assert 0 < most <= 8
         assert stage.proxy.counters.tls.handshakes["client", "done"] == 501
         assert len(stage.proxy.sessions) == 501
+
+
+async def test_a_drain_does_not_wait_for_handshakes(files: PemFiles) -> None:
+    async with staged(**files.server_keys, shutdownDrainMillis=NEVER_SECONDS * 1000) as stage:
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(b"\x16\x03")
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "an arrival")
+        async with in_time():
+            await stage.proxy.sessions.drain(NEVER_SECONDS)
+        assert not len(stage.proxy.sessions)

@@ -218,6 +218,7 @@ class TlsPeer(Peer):
 async def tls_link(
     kind: type[RecordingEndpoint] = RecordingEndpoint,
     kernel_buffer_bytes: int = 0,
+    shared: TlsShared | None = None,
     context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[tuple[RecordingEndpoint, TlsPeer]]:
     """Give an endpoint with TLS below it and its peer, hands shaken; nothing is left open afterwards."""
@@ -228,7 +229,7 @@ async def tls_link(
     async with hangup_watcher() as watcher:
         endpoint = kind(loop, SharedReadBuffer(), watcher)
         failures: list[TlsFailed] = []
-        shared = TlsShared(LoopBudget(loop, perf_counter))
+        shared = TlsShared(LoopBudget(loop, perf_counter)) if shared is None else shared
         transport = TlsTransport(shared, server_context(), lambda: endpoint, failures.append, server_side=True)
         await loop.create_connection(lambda: transport, sock=served)
         peer = TlsPeer(client, client_context() if context is None else context)

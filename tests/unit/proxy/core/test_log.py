@@ -90,6 +90,13 @@ def test_whatever_is_logged_is_one_line(value: object) -> None:
             assert written.last()["event"] == "event"
 
 
+@pytest.mark.parametrize("value", ["\ud800", 1 << 70, {1: "\ud800"}, object()])
+def test_values_that_orjson_refuses_are_written_all_the_same(value: object) -> None:
+    written = Written()
+    written.log.info("event", detail=value)
+    assert written.last()["event"] == "event"
+
+
 def test_a_long_value_is_cut_and_says_so() -> None:
     written = Written()
     holders = [("n" * 1_000_000, 7), ("m", 8)]

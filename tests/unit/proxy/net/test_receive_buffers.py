@@ -70,3 +70,11 @@ def test_a_buffer_of_the_kernels_choice_is_left_alone() -> None:
     connection = Connection(UNBOUNDED)
     connection.reads(1 << 30)
     assert (connection.size, UNBOUNDED.memory.used_bytes) == (LARGE, 0)
+
+
+def test_a_connection_that_is_gone_is_no_fault() -> None:
+    connection = Connection(ReceiveBuffers(LARGE, BEYOND))
+    connection.gone = True
+    connection.reads(LARGE)
+    assert connection.size == SMALL
+    connection.buffer.close()

@@ -15,6 +15,7 @@ from proxy.net.send_buffers import (
     MIDDLE_BYTES,
     MIDDLE_PART,
     STILL_SECONDS,
+    TRIM_SECONDS,
     SendBuffer,
     SendBuffers,
     SendSettings,
@@ -287,4 +288,39 @@ async def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
         assert all(task.done() for task in begun)
         assert on.counters.shared.internal_errors == {"send buffers": 1}
         for client in (holder, *others, *waiting):
+            client.buffer.close()
+
+
+@virtual
+async def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers() -> None:
+    async with staged(3) as on:
+        clients = [on.large() for _ in range(3)]
+        on.buffers.apply(SendSettings(LARGE, 0))
+        assert on.buffers.memory.used_bytes == 3 * BEYOND
+        for left, client in enumerate(reversed(clients)):
+            client.untaken = 0
+            client.buffer.end()
+            await asyncio.sleep(1.5 * TRIM_SECONDS)
+            assert on.buffers.memory.used_bytes == (2 - left) * BEYOND
+        for client in clients:
+            client.buffer.close()
+
+
+@virtual
+async def test_an_answer_whose_own_socket_raises_keeps_no_other_waiting() -> None:
+    async with staged(5) as on:
+        holders, broken, other = [on.large() for _ in range(5)], Client(on), Client(on)
+        begun = [on.begin(client.buffer) for client in (broken, other)]
+        await asyncio.sleep(0)
+        usual = broken.own_socket
+
+        def fail() -> Socket:
+            raise ValueError
+
+        broken.own_socket = fail  # type: ignore[method-assign]
+        await asyncio.sleep(LONGEST_WAIT_SECONDS)
+        assert all(task.done() for task in begun)
+        assert on.counters.shared.internal_errors == {"send buffers": 1}
+        broken.own_socket = usual  # type: ignore[method-assign]
+        for client in (*holders, broken, other):
             client.buffer.close()

@@ -127,3 +127,8 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> No
 async def test_a_name_that_no_certificate_can_have_is_no_crash(host: str) -> None:
     with listening() as listener, pytest.raises(BrokerUnavailable, match="cannot be asked for by name"):
         await Calls().to(listener, host)
+
+
+async def test_without_tls_such_a_broker_is_refused_by_the_key() -> None:
+    with listening() as listener, pytest.raises(BrokerUnavailable, match="tlsEnabledWithBroker"):
+        await Calls(with_tls=False).to(listener)

@@ -1,6 +1,7 @@
 """A peer that keeps TLS busy with itself costs no more than one that does not, and is shown out."""
 
 import asyncio
+import itertools
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.read_turns import NO_DATA_BYTES, OWN_REPLIES_BYTES
+from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.auth.key_updates import HandSealer, logging_context
 from tests.support.auth.tls import TlsPeer, tls_link
@@ -158,3 +161,15 @@ async def test_records_of_one_byte_are_no_idle_talk() -> None:
         await Peer.send(peer, b"".join(peer.sealer.seal(data[at : at + 1]) for at in range(len(data))))
         await eventually(lambda: endpoint.arrived == data)
         assert endpoint.ends == []
+
+
+@on_both_loops
+async def test_a_peer_that_ends_while_its_data_waits_for_a_turn_is_heard_first() -> None:
+    # Each look at the clock takes a second: no iteration has time for a second read.
+    clock = itertools.count(0.0)
+    shared = TlsShared(LoopBudget(asyncio.get_running_loop(), lambda: next(clock)))
+    async with tls_link(Ending, shared=shared) as (endpoint, peer):
+        await Peer.send(peer, tiny(peer, 40_000))
+        peer.half_close()
+        await eventually(lambda: endpoint.ends)
+        assert len(endpoint.arrived) == 40_000 // 23

@@ -178,13 +178,20 @@ class Lone:
 
 class TestHandshakes:
     @on_both_loops
-    async def test_a_client_that_is_asked_for_another_key_share_gets_in(self) -> None:
+    async def test_a_client_that_is_asked_for_another_key_share_and_drips_gets_in(self) -> None:
         context = server_context()
         context.set_ecdh_curve("secp384r1")
         async with hangup_watcher() as watcher:
             lone = Lone(context)
             await lone.open(watcher)
-            await Sealer(client_context()).shake(lone.client)
+            sealer, loop = Sealer(client_context()), asyncio.get_running_loop()
+            for _ in range(2):
+                with pytest.raises(ssl.SSLWantReadError):
+                    sealer.tls.do_handshake()
+                for byte in sealer.outgoing.read():
+                    await loop.sock_sendall(lone.client, bytes((byte,)))
+                await sealer.more(lone.client)
+            await sealer.shake(lone.client)
             await eventually(lambda: lone.made)
             lone.client.close()
             await eventually(lambda: lone.made[0].ends)

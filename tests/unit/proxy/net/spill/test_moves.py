@@ -365,3 +365,24 @@ async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monke
         assert on.counters.moving == MOVES_AT_ONCE
         await on.writers.finish()
         assert body.file is not None
+
+
+@virtual
+async def test_a_tenth_of_the_disk_stays_free() -> None:
+    async with stage() as on:
+        on.disk.free, on.disk.total = 100 * MIB + LIST_BYTES, 1000 * MIB
+        body, _ = on.list(Reader())
+        await on.slow()
+        await on.writers.finish()
+        assert body.file is None
+        assert on.counters.kept["disk_full"] == 1
+
+
+@virtual
+async def test_a_list_that_nobody_waits_for_asks_nobody_to_leave_the_disk() -> None:
+    async with stage(limit=LIST_BYTES // 2, patience_seconds=7) as on:
+        lying, _ = on.list(Reader())
+        await asyncio.sleep(7)
+        await on.windows_pass()
+        assert (lying.moving, lying.kept, on.space.lacking) == (False, False, 0)
+        assert sum(on.counters.kept.values()) == 0

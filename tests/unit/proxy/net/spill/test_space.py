@@ -22,6 +22,24 @@ def reserved(books: SpillSpace, size: int, key: Hashable = "a") -> SpaceReservat
     return found
 
 
+def test_there_is_room_for_a_key_as_far_as_its_shares_go() -> None:
+    books = space(10 * MIB, cap=50)
+    reserved(books, 3 * MIB, "greedy")
+    assert books.has_room_for(4 * MIB, "greedy"), "half of the memory fits into what is left of half of the disk"
+    assert not books.has_room_for(6 * MIB, "greedy")
+    assert books.has_room_for(6 * MIB, "other")
+
+
+def test_files_are_bounded() -> None:
+    books = space(files=2)
+    first = reserved(books, 1)
+    reserved(books, 1)
+    assert books.reserve(1, "b") is Kept.NO_FILES
+    assert books.lacking, "files are as scarce as space: slow lists on disk are judged by their rate"
+    books.release(first)
+    reserved(books, 1, "b")
+
+
 def test_a_key_has_at_most_its_share() -> None:
     books = space(10 * MIB, cap=30)
     reserved(books, 3 * MIB, "greedy")
