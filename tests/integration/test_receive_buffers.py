@@ -22,10 +22,15 @@ BOUND = 100 * KIB
 
 def receive_buffers() -> dict[tuple[Any, Any], int]:
     """Give the size of each connected socket of this process by its two addresses, as the kernel doubles it."""
-    found = {}
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError), socket.socket(fileno=os.dup(int(name))) as each:
-            found[each.getsockname(), each.getpeername()] = each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    found, directory = {}, "/proc/self/fd/"
+    for name in os.listdir(directory):
+        # Neither the descriptor of this look nor a listening socket.
+        with suppress(OSError):
+            if os.readlink(directory + name).startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as each:
+                    if each.family is socket.AF_INET:
+                        size = each.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+                        found[each.getsockname(), each.getpeername()] = size
     return found
 
 
