@@ -112,16 +112,6 @@ async def test_a_balancer_s_word_on_the_client_is_taken_where_it_is_asked_for() 
             await at.raw(b"PROXY nonsense\r\n" + request)
         found = [asked.header("X-Forwarded-For") for asked in at.broker.asked]
         assert found == ["192.0.2.7", *["127.0.0.1"] * 5]
-    async with web_staged(webServiceTrustXForwardedFor="true", topicListFairness="connection") as at:
-        headers = {"X-Forwarded-For": "198.51.100.9, 10.0.0.1"}
-        path = "/admin/v2/persistent/demo/ns"
-        taken = await at.stage.direct.acquire(at.stage.direct.limit)
-        async with asyncio.TaskGroup() as group:
-            asking = group.create_task(_get(at.client, at.url + path, headers))
-            await at.stage.until(lambda: at.stage.direct.queue_size, "a list that waits")
-            taken.release()
-        assert asking.result() == 200
-        assert at.broker.asked[0].header("X-Forwarded-For") == "198.51.100.9, 10.0.0.1, 127.0.0.1"
 
 
 @pytest.mark.parametrize("method", [b"PUT", b"POST", b"PATCH"])
@@ -139,11 +129,6 @@ async def test_a_request_whose_first_byte_comes_alone_is_served_where_a_header_m
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
         assert [asked.method for asked in at.broker.asked] == [method.decode()]
-
-
-async def _get(client: aiohttp.ClientSession, url: str, headers: dict[str, str]) -> int:
-    async with client.get(url, headers=headers) as answer:
-        return answer.status
 
 
 @pytest.mark.parametrize("awaited", ["tls", "proxy header"])

@@ -19,13 +19,6 @@ def test_keys_take_turns_and_a_keys_items_keep_their_order() -> None:
     assert all_of(lanes_of("a1", "a2", "a3", "b1", "c1", "c2")) == ["a1", "b1", "c1", "a2", "c2", "a3"]
 
 
-def test_a_key_that_comes_later_waits_for_one_item_of_each_key() -> None:
-    lanes = lanes_of("a1", "a2", "b1", "b2")
-    assert lanes.popleft() == "a1"
-    lanes.push("c", "c1")
-    assert all_of(lanes) == ["b1", "a2", "c1", "b2"]
-
-
 def test_what_is_given_up_has_no_turn() -> None:
     lanes = lanes_of("a1", "a2", "b1")
     lanes.discard("a", "a1")

@@ -56,26 +56,6 @@ async def test_a_crash_is_reported_and_ends_nobody_else() -> None:
 
 
 @virtual
-async def test_cancel_ends_all_and_is_no_crash() -> None:
-    crashes, undone = Crashes(), []
-
-    async def held(number: int) -> None:
-        try:
-            await forever()
-        finally:
-            undone.append(number)
-
-    scope = TaskScope(crashes.note)
-    for number in range(3):
-        scope.start(held(number))
-    await settle()
-    scope.cancel()
-    await scope.emptied()
-    assert sorted(undone) == [0, 1, 2]
-    assert crashes == []
-
-
-@virtual
 async def test_what_a_task_holds_is_released_however_it_ends() -> None:
     crashes, released = Crashes(), []
     scope = TaskScope(crashes.note)

@@ -105,14 +105,3 @@ class TestHangup:
                 its_peer.close()
                 await eventually(lambda: heard)
                 assert heard == ["watched"]
-
-    @on_both_loops
-    async def test_an_end_that_was_heard_is_heard_again_by_a_new_watch(self) -> None:
-        with sockets("tcp") as (ours, theirs):
-            heard: list[str] = []
-            async with hangup_watcher() as watcher:
-                theirs.close()
-                for name in ("first", "second"):
-                    watcher.watch(ours.fileno(), lambda gone, name=name: heard.append(name))  # type: ignore[misc]
-                    await eventually(lambda name=name: name in heard)  # type: ignore[misc]
-                assert heard == ["first", "second"]

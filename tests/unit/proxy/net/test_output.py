@@ -84,22 +84,6 @@ class Sized:
         raise NotImplementedError
 
 
-class TestUnsent:
-    @virtual
-    async def test_what_the_kernel_has_not_taken_of_a_list_counts(self) -> None:
-        async with stage(room=0) as on:
-            pump = HalfPump(taken=104)
-            body = on.start(on.output.send_pumped(b"head", Sized(1000), pump))
-            await settle()
-            assert on.output.unsent_bytes == 900
-            on.output.send(b"frame")
-            assert on.output.unsent_bytes == 905
-            pump.let.set()
-            await settle()
-            assert on.output.unsent_bytes == 5
-            await body
-
-
 class MovedFile:
     """The file of a list that has moved, which nobody reads."""
 
@@ -424,14 +408,6 @@ class TestInterruption:
                 await body
             assert caught.value.cause is DisconnectCause.CONNECTION_RESET
             assert on.client.cause is DisconnectCause.CONNECTION_RESET
-
-    @virtual
-    async def test_a_body_for_a_client_that_is_gone_is_refused(self) -> None:
-        async with stage(room=100) as on:
-            on.client.abort(DisconnectCause.CLIENT_CLOSED)
-            with pytest.raises(ConnectionClosed):
-                await on.output.send_body(b"head", slices(b"body"))
-            assert on.transport.peer_bytes == b""
 
 
 async def test_a_listener_that_raises_ends_its_client_and_keeps_no_other_from_hearing_the_pong() -> None:

@@ -48,19 +48,6 @@ def test_a_key_has_at_most_its_share() -> None:
     reserved(books, 3 * MIB, "other")
 
 
-def test_a_key_leaves_files_to_others_whatever_it_does() -> None:
-    books = space(files=16)
-    held = [reserved(books, 1, "greedy") for _ in range(12)]
-    assert books.reserve(1, "greedy") is Kept.NO_FILES
-    assert books.lacking == 0, "files are not short for others"
-    others = [reserved(books, 1, f"other {number}") for number in range(3)]
-    books.release(held.pop())
-    assert books.reserve(1, "greedy") is Kept.NO_FILES, "a few files are left, for others"
-    for other in others:
-        books.release(other)
-    reserved(books, 1, "greedy")
-
-
 @pytest.mark.threat("disk-small-or-broken")
 def test_three_greedy_keys_leave_files_to_a_fourth() -> None:
     books = space(files=100)
