@@ -120,7 +120,8 @@ async def test_many_relays_of_one_address_with_little_each_end_before_a_large_on
         for _ in range(2):
             total = await weighed(stage)
         assert total > 2 * largest
-        bound.limit_bytes = total
+        # Less than there is, whatever peers acknowledge meanwhile.
+        bound.limit_bytes = total * 19 // 20
         await weighed(stage)
         await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < total, "below the bound")
         assert 0 < bound.ended < crowd // 2
