@@ -30,15 +30,7 @@ from tests.native.relays import (
 from tests.support.patience import patient
 from tests.support.sockets.frames import ping, send, watch_success
 
-POOL, RATE = 2, 8
-
-
-def test_bytes_of_the_handshakes_pass_first(relays: Relays) -> None:
-    pair = relays.join(b"to the client", b"to the broker")
-    pair.client.sendall(b", more")
-    pair.broker.sendall(b", too")
-    assert received(pair.broker, 19) == b"to the broker, more"
-    assert received(pair.client, 18) == b"to the client, too"
+RATE = 8
 
 
 @pytest.mark.parametrize(("first", "cause"), [("client", CLIENT_CLOSED), ("broker", BROKER_CLOSED)])

@@ -194,3 +194,26 @@ async def test_the_watch_over_slow_readers_sees_what_threads_have_written() -> N
         on.pump.body_ended(2, MIB, 0)
         await asyncio.gather(first, second)
         assert sum(on.moved) == 2 * MIB
+
+
+@virtual
+async def test_an_owner_that_fails_ends_its_own_connection_only() -> None:
+    async with threaded() as (on, threads):
+        bug = RuntimeError("a bug")
+
+        def moved(count: int) -> None:
+            if count > len(PREFIX):
+                raise bug
+
+        endpoint = on.endpoint()
+        failing = on.send(endpoint, on.pages(bytes(MIB)), moved)
+        await turns(3)
+        going, _ = await handed_over(on, threads)
+        threads.positions.update({1: 1000, 2: 1000})
+        on.pump.catch_up()
+        with pytest.raises(ConnectionClosed):
+            await failing
+        assert endpoint.crashes == [bug]
+        assert threads.let_go == [1]
+        on.pump.body_ended(2, MIB, 0)
+        await going

@@ -203,6 +203,20 @@ class TestAnswersThatWait:
                 client.buffer.close()
 
     @virtual
+    async def test_who_leaves_while_it_waits_goes_on_at_once(self) -> None:
+        async with staged(1) as on:
+            holding, leaving = on.large(), Client(on)
+            task = on.begin(leaving.buffer)
+            await asyncio.sleep(0)
+            leaving.buffer.close()
+            began = on.loop.time()
+            await task
+            assert on.loop.time() == began
+            holding.buffer.close()
+            # Its place in the line goes with the next look.
+            await asyncio.sleep(2 * STILL_SECONDS)
+
+    @virtual
     async def test_nobody_waits_for_long_however_many_are_served_meanwhile(self) -> None:
         async with staged(1) as on:
             holding, last = on.large(), Client(on)

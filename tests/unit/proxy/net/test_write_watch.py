@@ -261,6 +261,27 @@ class TestEnough:
         assert ends(readers) == [None, slow, slow]
         (await waiter).release()
 
+    @virtual
+    async def test_who_ended_meanwhile_is_passed_over(self) -> None:
+        books = Books()
+        first, second = books.reader(rate=1000), books.reader(rate=2000)
+        taken, waiter = books.direct.try_acquire(1), books.wait_for_memory(3 * LISTS)
+        await books.run(10)
+
+        def second_leaves() -> None:
+            second.end = "left"
+            assert second.permit is not None
+            second.permit.release()
+
+        loop = asyncio.get_running_loop()
+        # Two turns from now: between the first eviction and the look at the second.
+        loop.call_soon(loop.call_soon, second_leaves)
+        await books.run(1)
+        assert ends([first, second]) == [DisconnectCause.READS_TOO_SLOWLY, "left"]
+        assert taken is not None
+        taken.release()
+        (await waiter).release()
+
 
 @dataclass
 class Bound:
