@@ -220,6 +220,15 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
 
 
 @pytest.mark.threat("rude-admin-clients")
+async def test_who_is_cut_while_it_is_taken_in_holds_no_place(api: AdminStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await api.get("/v1/top")
+    for step in range(60):
+        monkeypatch.setattr(listener, "REQUEST_SECONDS", step / 30_000)
+        await raw(api.path, b"GET /v1/top HTTP/1.1\r\nX: " + b"y" * 100_000)
+    await api.nobody_asks()
+
+
+@pytest.mark.threat("rude-admin-clients")
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
     api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

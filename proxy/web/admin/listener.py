@@ -212,9 +212,15 @@ class AdminListener:
             if self._server is None:
                 self._server = module.AdminServer(self._sources, self._access)
         server = self._server
-        with suppress(OSError):
-            # The client may have left already; `_close_unserved` closes its socket.
+        try:
             await self._loop.connect_accepted_socket(lambda: server.connection(slot), accepted)
+        except OSError:
+            # The client has left already; `_close_unserved` closes its socket.
+            pass
+        except BaseException:
+            # uvloop then closes a transport of which nobody hears the end any more.
+            slot.served = False
+            raise
 
     def _close_unserved(self, accepted: socket.socket, slot: AdminSlot) -> None:
         """Close a socket that no transport owns: its client has left, or was cut while libraries were imported."""
