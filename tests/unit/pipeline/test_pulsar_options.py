@@ -62,11 +62,6 @@ def test_settings_survive_the_way_to_spark_whose_options_are_in_lower_case() -> 
     assert from_spark({name.lower(): value for name, value in to_spark(given).items()}) == given
 
 
-def test_spark_is_told_a_topic() -> None:
-    with pytest.raises(PipelineError, match="expected the options service_url, topic"):
-        from_spark({"path": "x"})
-
-
 def test_time_to_start_from_is_utc_unless_it_says_otherwise() -> None:
     assert read("--start", "1970-01-01T00:00:01").start == "1000"
     assert read("--start", "1970-01-01T01:00:01+01:00").start == "1000"
@@ -132,12 +127,6 @@ def test_error_about_a_secret_does_not_tell_it(monkeypatch: pytest.MonkeyPatch) 
         given = read("--auth", kind, "--auth-env", "PULSAR_LOGIN")
         for use in (authentication, header_source):
             assert "hunter2" not in refused(use, given)
-
-
-def test_secret_that_cannot_be_read_names_its_file(tmp_path: Path) -> None:
-    given = read("--auth", "token", "--auth-file", str(tmp_path / "none"))
-    with pytest.raises(TopicError, match=r"--auth-file: cannot read .*none: No such file"):
-        authentication(given)
 
 
 def test_error_of_ours_is_found_in_the_traceback_that_spark_brings() -> None:

@@ -1,7 +1,5 @@
 """A stream's planning against a topic that is made up, without Spark and without a broker."""
 
-import json
-import pickle
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -9,10 +7,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pipeline.sources.pulsar.catalog import Catalog
-from pipeline.sources.pulsar.errors import DataLossError, TopicError
+from pipeline.sources.pulsar.errors import TopicError
 from pipeline.sources.pulsar.offsets import Ledger, PartitionState, Position, Range
 from pipeline.sources.pulsar.options import PulsarSettings
-from pipeline.sources.pulsar.source import EventsStreamReader, window_of
+from pipeline.sources.pulsar.source import EventsStreamReader
 
 SETTINGS = PulsarSettings("pulsar://a", "persistent://t/n/x", "http://a")
 ALL = ReadAllAvailable()
@@ -70,28 +68,12 @@ def test_first_batch_that_comes_again_begins_where_it_did_whatever_was_written_s
     ]
 
 
-def test_batch_goes_to_the_end_and_is_planned_by_partition() -> None:
-    reader = stream(MadeUpTopic(a=[(5, 2), (7, 4)], b=[(6, 1)], c=[(8, 0)]))
-    start = reader.latestOffset(reader.initialOffset(), ALL)
-    end = reader.latestOffset(start, ALL)
-    assert end == {"a": [7, 3], "b": [6, 0], "c": [-1, -1]}
-    assert [part.value for part in reader.partitions(start, end)] == [
-        Range("a", 0, Position(5, -1), Position(7, 3), (5, 7)),
-        Range("b", 1, Position(6, -1), Position(6, 0), (6,)),
-    ]
-
-
 def test_limit_counts_messages_by_what_entries_hold() -> None:
     topic = MadeUpTopic(a=[(5, 100)])
     topic.rows = 10
     reader = stream(topic, replace(SETTINGS, max_events=200))
     assert reader.getDefaultReadLimit() == ReadMaxRows(200)
     assert reader.latestOffset({"a": [5, -1]}, ReadMaxRows(200)) == {"a": [5, 19]}
-
-
-def test_no_limit_holds_when_spark_wants_everything() -> None:
-    reader = stream(MadeUpTopic(a=[(5, 100)]), replace(SETTINGS, max_events=2))
-    assert reader.latestOffset({"a": [5, -1]}, ALL) == {"a": [5, 99]}
 
 
 def test_available_now_ends_with_what_was_there_when_it_began() -> None:
@@ -103,29 +85,6 @@ def test_available_now_ends_with_what_was_there_when_it_began() -> None:
     while (later := reader.latestOffset(offsets[-1], ReadMaxRows(3))) != offsets[-1]:
         offsets.append(later)
     assert [offset.get("a") for offset in offsets] == [None, [5, -1], [5, 2], [5, 3]]
-
-
-def test_partition_that_is_added_is_read_from_its_beginning() -> None:
-    topic = MadeUpTopic(a=[(5, 4)])
-    reader = stream(topic)
-    start = {"a": [5, 3]}
-    topic.partitions["b"] = [(6, 2)]
-    first = reader.latestOffset(start, ALL)
-    assert first == {"a": [5, 3], "b": [6, -1]}
-    assert reader.partitions(start, first) == []
-    second = reader.latestOffset(first, ALL)
-    assert [part.value.name for part in reader.partitions(first, second)] == ["b"]
-
-
-def test_trimmed_ledger_is_an_error_that_says_what_to_do() -> None:
-    reader = stream(MadeUpTopic(a=[(7, 4)]))
-    with pytest.raises(DataLossError, match=r"a: events after 5:1 are gone, the first left is in ledger 7.*retention"):
-        reader.latestOffset({"a": [5, 1]}, ALL)
-
-
-def test_batch_that_is_replayed_after_its_ledgers_were_trimmed_is_an_error() -> None:
-    with pytest.raises(DataLossError, match="a: events after 5:1 are gone"):
-        stream(MadeUpTopic(a=[(7, 4)])).partitions({"a": [5, 1]}, {"a": [5, 3]})
 
 
 def test_trimmed_ledger_is_warned_of_and_counted_by_option(capfd: pytest.CaptureFixture[str]) -> None:
@@ -143,26 +102,8 @@ def test_partition_that_is_gone_is_an_error() -> None:
         reader.latestOffset({"a": [7, 0], "b": [6, 0]}, ALL)
 
 
-def test_same_offset_plans_nothing_and_asks_nobody() -> None:
-    topic = MadeUpTopic()
-    assert stream(topic).partitions({"a": [5, 1]}, {"a": [5, 1]}) == []
-
-
 def test_end_of_the_topic_is_reported_for_progress() -> None:
     reader = stream(MadeUpTopic(a=[(5, 4)]), replace(SETTINGS, max_events=1))
     assert reader.reportLatestOffset() is None
     reader.latestOffset({"a": [5, -1]}, ReadMaxRows(1))
     assert reader.reportLatestOffset() == {"a": [5, 3]}
-
-
-def test_tasks_get_a_reader_without_the_catalog() -> None:
-    reader = stream(MadeUpTopic(a=[(5, 4)]))
-    reader.prepareForTriggerAvailableNow()
-    copied = pickle.loads(pickle.dumps(reader))
-    assert "MadeUpTopic" not in str(copied.__dict__)
-
-
-def test_window_of_a_batch_is_fixed() -> None:
-    topic = MadeUpTopic(a=[(5, 4)], b=[(6, 0)])
-    window = json.loads(window_of(SETTINGS, topic, topic.states()))
-    assert window == [{"a": [5, -1], "b": [-1, -1]}, {"a": [5, 3], "b": [-1, -1]}]
