@@ -28,13 +28,6 @@ def advice(final: Limits = FINAL, refused: tuple[int, int] = (5, 5), watch: Watc
     )
 
 
-def test_fragment_is_a_configuration_that_the_proxy_accepts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "proxy.conf"
-    file.write_text(fragment(advice()) + "brokerServiceURL=pulsar://127.0.0.1:6650\nwebServicePort=8080\n")
-    assert main(["check-config", "--config", str(file)]) == 0
-    assert "warning" not in capsys.readouterr().err
-
-
 def test_every_value_is_what_was_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "proxy.conf"
     file.write_text(fragment(advice()) + "brokerServiceURL=pulsar://127.0.0.1:6650\n")
@@ -65,12 +58,6 @@ def test_fragment_gives_its_reasons() -> None:
     assert "0 of 1000 refused, 99 % waited at most about 90 ms." in text
 
 
-def test_fragment_says_how_many_refusals_the_replay_missed() -> None:
-    assert "in the replay: it" not in fragment(advice())
-    said = "\n# Under the recorded limits 43 requests were refused, 24 in the replay: it missed 19.\n"
-    assert said in fragment(advice(refused=(43, 24)))
-
-
 def test_advised_direct_memory_has_room_for_watchers_and_says_so() -> None:
     text = fragment(advice(watch=WatchShare(5 * MIB, MIB)))
     assert "\nmaxTopicListInFlightDirectMemSizeMB=14\n" in text
@@ -98,8 +85,3 @@ def test_lists_have_what_they_need_of_the_share_of_clients_that_have_not_read_ye
     assert "have 50 % of direct memory (topicListUnprovenReadersMemoryPercent)" in text
     assert "that part is the 9 MiB that lists needed in the replay" in text
     assert "topicListUnprovenReadersMemoryPercent" not in fragment(advice())
-
-
-def test_disk_that_was_recorded_is_to_be_kept() -> None:
-    assert "Keep the disk" in fragment(replace(advice(), spill_bytes=MIB))
-    assert "Keep the disk" not in fragment(advice())

@@ -1,3 +1,4 @@
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -6,7 +7,8 @@ import numpy as np
 import pytest
 
 from pipeline.core.buckets import count_waits
-from pipeline.core.calibration import ALL, Judged, judge
+from pipeline.core.calibration import ALL, Judged, Trust, judge
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import Limits, Outcome
 from pipeline.replay.calibrate import Calibration, Lateness, Seen, compare, together
 from pipeline.replay.slices import COLUMNS, Slice

@@ -16,7 +16,7 @@ import pytest
 from pipeline.report.page import page_of
 from pipeline.report.write import sections_of
 from tests.support.patience import patient
-from tests.support.pipeline.report_frames import BEGIN_US, HOSTILE, facts
+from tests.support.pipeline.report_frames import HOSTILE, facts
 from tests.support.tools import tool
 from tests.support.web.browser import Tab, browsing
 
@@ -140,29 +140,3 @@ async def test_a_choice_by_the_keyboard_changes_each_chart_over_time_and_no_othe
         assert await tab.value("document.getElementById('filtered').textContent") == (
             "Charts over time show all namespaces at all proxies."
         )
-
-
-@pytest.mark.asyncio
-async def test_rows_of_a_choice_are_those_that_were_counted(tmp_path: Path) -> None:
-    def data(chart: str, namespace: int, proxy: int) -> str:
-        holder = f"holders.find((found) => found.dataset.chart === '{chart}')"
-        return f"Object.values(specOf({holder}, '{namespace}', '{proxy}').datasets)"
-
-    async with shown(tmp_path) as tab:
-        areas, limits = await tab.value(data("memory-heap", 0, -1))
-        assert [(row["way"], row["mib"]) for row in areas] == [
-            *(("in use", mib) for mib in (8, 4, 0, 0, 0)), *(("waited for", mib) for mib in (20, 0, 0, 0, 0)),
-        ]  # fmt: skip
-        assert areas[1]["when"] == "2026-01-01 00:00:02"
-        assert limits == []
-        _, limits = await tab.value(data("memory-heap", -1, 0))
-        assert [row["limit_mib"] for row in limits] == [8] * 5
-        assert [row["at_ms"] for row in limits] == [BEGIN_US // 1000 + 2000 * number for number in range(5)]
-        (full,) = await tab.value(data("fullness", 0, -1))
-        assert [(row["kind"], row["share"], row["run"]) for row in full] == [
-            ("heap", 0.5, 1), ("heap", 1, 1), ("heap", 0.2, 2),
-        ]  # fmt: skip
-        (rates,) = [rows for rows in await tab.value(data("storm-timeline", 0, -1)) if "rate" in rows[0]]
-        assert [row["rate"] for row in rates] == [17.5, 0, 0, 0, 0]
-        (refused,) = await tab.value(data("refusals-over-time", 1, -1))
-        assert refused == []

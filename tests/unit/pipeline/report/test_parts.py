@@ -1,13 +1,12 @@
 """Numbers, foreign texts, colours and bins of the report."""
 
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.report import colours
-from pipeline.report.clock import MOST_BINS, Clock, clock_of, when
-from pipeline.report.units import count, duration, share, shown, size
+from pipeline.report.clock import MOST_BINS, clock_of
+from pipeline.report.units import duration, share, shown
 
 LEAST_CONTRAST = 3.0
 
@@ -36,11 +35,6 @@ def test_a_little_is_never_written_as_nothing(part: float, text: str) -> None:
     assert share(part) == text
 
 
-def test_sizes_and_counts() -> None:
-    assert [size(number) for number in (0, 1023, 1536, 100 * 2**20)] == ["0 B", "1,023 B", "1.5 KiB", "100 MiB"]
-    assert count(1234567) == "1,234,567"
-
-
 def test_a_text_shows_what_is_invisible_and_ends() -> None:
     assert shown("a\u202eb\x00") == "a\\u202eb\\u0000"
     assert shown(None) == "(unknown)"
@@ -59,13 +53,6 @@ def test_any_time_has_few_bins_that_hold_it(begin_us: int, span_us: int) -> None
     assert 1 <= clock.bins <= MOST_BINS
     assert clock.origin_us <= begin_us
     assert begin_us + span_us < clock.origin_us + clock.bins * clock.step_us
-
-
-def test_bins_in_which_nothing_happened_are_shown_as_nothing() -> None:
-    whole = Clock(10_000_000, 500_000, 3).whole(pd.DataFrame({"bin": [1], "rate": [7.0]}))
-    assert whole["rate"].tolist() == [0.0, 7.0, 0.0]
-    assert whole["at_ms"].tolist() == [10_000, 10_500, 11_000]
-    assert when(10_500) == "1970-01-01 00:00:10.500"
 
 
 def luminance(colour: str) -> float:

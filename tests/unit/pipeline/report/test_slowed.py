@@ -11,7 +11,6 @@ from pipeline.report.page import page_of
 from pipeline.report.slowed import marks, slowed
 from pipeline.report.write import sections_of
 from tests.support.pipeline.report_frames import facts, overview
-from tests.support.pipeline.report_frames import slowed as slowed_facts
 from tests.support.web.html_pages import Page
 
 
@@ -43,23 +42,11 @@ def test_the_page_says_in_which_hours_connections_were_not_read_and_what_was_onl
     assert any(text.startswith("In ObserveOnly it would have slowed more: connections") for text in shown.paragraphs)
 
 
-def test_the_page_says_how_many_topics_were_forgotten() -> None:
-    found = slowed(replace(facts(), slowed=replace(slowed_facts(), forgotten_count=1200)))
-    assert any(sentence.startswith("The throttle forgot 1,200 topics") for sentence in found.sentences)
-
-
 def test_nobody_was_slowed_is_said_and_so_is_that_nobody_has_looked() -> None:
     nobody = slowed(replace(facts(), slowed=Slowed(pd.DataFrame(), pd.DataFrame())))
     assert nobody.sentences[0].startswith("Nobody was slowed: no event says")
     assert nobody.sheets == ()
     assert slowed(replace(facts(), slowed=None)).missing.endswith("run the job usage.")
-
-
-def test_throttles_that_only_observed_slowed_nobody_in_fact() -> None:
-    given = slowed_facts()
-    watched = replace(given, topics=given.topics.assign(observed=True), hours=given.hours.assign(observed=True))
-    found = slowed(replace(facts(), slowed=watched))
-    assert found.sentences[0].startswith("Nobody was slowed in fact: the throttles only observed")
 
 
 def test_other_marks_have_a_row_each_and_a_line_in_both_charts() -> None:
