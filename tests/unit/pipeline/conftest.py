@@ -1,13 +1,18 @@
-"""What more than one test of the pipeline's plain Python asks for."""
+"""A job without Spark: its session stands still, and says whether it was stopped."""
 
 import signal
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 
 @pytest.fixture
-def sigterm() -> Iterator[None]:
+def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Give what became of the session that a job opens; a handler of SIGTERM is taken back."""
+    became: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
-    yield
+    opened = SimpleNamespace(stop=lambda: became.append("stopped"))
+    monkeypatch.setattr("pipeline.running.progress.open_session", lambda app, settings: opened)
+    yield became
     signal.signal(signal.SIGTERM, before)

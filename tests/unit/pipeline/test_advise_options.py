@@ -49,10 +49,3 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
 def test_page_that_is_a_directory_is_refused_before_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="--to: got the directory"):
         ReportSettings(CommonSettings("out", "parquet", None, {}), tmp_path)
-
-
-def test_options_reach_the_settings(tmp_path: Path) -> None:
-    file = str(tmp_path / "advice.conf")
-    read = settings("--max-error", "0.3", "--max-imputed", "0.4", "--min-requests", "7", "--conf-file", file)
-    assert (read.trust.max_error, read.trust.max_imputed, read.trust.min_requests) == (0.3, 0.4, 7)
-    assert read.conf_path == tmp_path / "advice.conf"

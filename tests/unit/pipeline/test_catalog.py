@@ -1,8 +1,5 @@
 """What `catalog` prints, DuckDB runs, and the parts of a stream add up in the views."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
@@ -52,15 +49,6 @@ def test_tables_without_a_row_and_of_the_other_format_are_no_views(
     assert "got tables of Delta (usage), expected --format delta" in capsys.readouterr().err
     assert main(["catalog", "--out", str(tmp_path / "none")]) == ExitCode.USAGE
     assert "found no table there" in capsys.readouterr().err
-
-
-def test_reader_that_has_seen_enough_is_no_fault() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    words = [sys.executable, "-m", "pipeline.cli", "catalog", "--out", "s3a://events/tables", "--dialect", "spark"]
-    done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
-    os.close(writing)
-    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_spark_and_trino_register_tables_of_delta(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
-
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.running.chain import Outcome, Step, run_steps
 
@@ -52,20 +50,3 @@ def test_the_exit_code_is_that_of_the_first_job_that_failed() -> None:
     outcome, lines = ran(Step("one", fails(ExitCode.CALIBRATION)), Step("two", fails(ExitCode.SOURCE)))
     assert outcome.code == ExitCode.CALIBRATION
     assert lines[1] == "[1/2] one: failed after 2.0 s: with CALIBRATION"
-
-
-def test_a_job_is_told_what_has_failed_before_it() -> None:
-    told: list[str] = []
-    ran(
-        Step("one", fails(ExitCode.CALIBRATION)),
-        Step("two", lambda so_far: told.extend(map(str, so_far.failed.values()))),
-    )
-    assert told == ["with CALIBRATION"]
-
-
-def test_a_fault_of_ours_is_not_hidden() -> None:
-    def broken(_: Outcome) -> object:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        ran(Step("one", broken))

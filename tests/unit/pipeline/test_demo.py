@@ -11,14 +11,6 @@ from pipeline.demo.show import ACTS, KEYS
 from proxy.config.config import Config
 
 
-def test_an_act_is_the_proxys_own_demo_with_an_event_log(tmp_path: Path) -> None:
-    words = show.command(ACTS[0], tmp_path, ["topicListFairness=tenant"])
-    assert words[1:4] == ["-m", "proxy", "demo"]
-    assert words[words.index("--event-log") + 1] == str(tmp_path)
-    # Of two settings of one key the last holds.
-    assert words[-4:-3] == ["topicListFairness=tenant"]
-
-
 def test_every_key_that_the_demo_sets_exists() -> None:
     assert set(KEYS) <= {key.name for key in Config.keys()}  # noqa: SIM118
 
@@ -33,12 +25,6 @@ def test_a_broken_promise_of_the_proxy_is_an_error_with_its_last_lines(
     with pytest.raises(PipelineError, match="ended with code 1:\na line\nBROKEN: 3 requests were lost") as caught:
         show.record(ACTS[0], tmp_path)
     assert caught.value.code == ExitCode.FAILED
-
-
-def test_no_recorded_file_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / ".events.jsonl.gz").touch()
-    with pytest.raises(PipelineError, match="found no event file"):
-        show.event_files(tmp_path)
 
 
 def test_a_directory_that_no_demo_has_made_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

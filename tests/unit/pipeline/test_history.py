@@ -64,16 +64,6 @@ def test_drift_has_a_line_for_what_is_known() -> None:
     assert "advice_held" not in exposition(CALIBRATION, ADVICE, None, held(ADVICE, []), 1e9)
 
 
-def test_drift_of_a_cluster_has_its_name() -> None:
-    text = exposition(CALIBRATION, ADVICE, None, None, 1e9, 'e"1')
-    assert f'{PREFIX}calibration_error{{cluster="e\\"1"}} 0.05\n' in text
-    assert f'{PREFIX}advised_limit_bytes{{cluster="e\\"1",memory="heap"}} {64.0 * MIB}\n' in text
-
-
-def test_error_that_is_no_number_is_as_bad_as_can_be() -> None:
-    assert f"{PREFIX}calibration_error +Inf\n" in exposition(CALIBRATION | {"error": None}, None, None, None, 1e9)
-
-
 def test_alerts_go_by_metrics_that_are_written() -> None:
     written = exposition(CALIBRATION, ADVICE, ADVICE, held(ADVICE, [day(6)]), 1e9)
     asked = set(re.findall(rf"{PREFIX}\w+", (ROOT / "deploy/pipeline/alerts.yaml").read_text()))
@@ -114,16 +104,6 @@ def test_pushgateway_takes_the_metrics_in_place_of_those_of_before() -> None:
     assert Gateway.taken == [("/metrics/job/pulsar-proxy-pipeline", "text/plain; version=0.0.4", b"a 1\n")]
     with pytest.raises(PipelineError, match="--pushgateway"):
         push(f"http://127.0.0.1:{port}", "a 1\n")
-
-
-def test_each_cluster_has_metrics_of_its_own_at_the_pushgateway() -> None:
-    Gateway.taken.clear()
-    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
-        thread = Thread(target=server.handle_request)
-        thread.start()
-        push(f"http://127.0.0.1:{server.server_port}", "a 1\n", "east 1")
-        thread.join()
-    assert Gateway.taken[0][0] == "/metrics/job/pulsar-proxy-pipeline/cluster/east%201"
 
 
 def test_what_speaks_no_http_did_not_take_the_metrics() -> None:

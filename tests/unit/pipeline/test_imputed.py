@@ -66,13 +66,6 @@ def test_where_nobody_showed_anything_it_is_what_is_usual() -> None:
     assert sizes([request(0, None), request(1, None, namespace=3)]) == [500, 500]
 
 
-def test_questions_at_two_brokers_are_two() -> None:
-    rows = [request(0, 1), {**request(1, 1), "broker": 2}, request(2, 1)]
-    (piece,) = filled(batches(rows), USUAL)
-    first, second, third = piece.column("question").to_pylist()
-    assert first == third != second
-
-
 def test_files_are_in_the_order_of_time_below_the_name_of_the_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -12,7 +12,6 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.ingest import IngestCounts, IngestSettings
 from pipeline.ingest.settings import ingest_settings, micros
 from pipeline.jobs import compact, ingest
-from pipeline.running import progress
 
 
 def parsed(*words: str) -> IngestSettings:
@@ -38,10 +37,7 @@ def test_mode_follows_from_what_is_said_about_time() -> None:
     assert parsed("--source", "a", "--once", "--checkpoint", "c").checkpoint == "c"
 
 
-@pytest.mark.parametrize(
-    "source",
-    ["", " ", "files:", "http://a/b", "https://a", "persistent://t/n/x", "non-persistent://t/n/x", "PULSAR://a/t/n/x"],
-)
+@pytest.mark.parametrize("source", ["", "files:", "http://a/b", "persistent://t/n/x"])
 def test_source_that_is_neither_a_place_of_files_nor_a_topic_is_refused(source: str) -> None:
     with pytest.raises(
         PipelineError, match=r"--source: got .*, expected DIR, files:DIR or pulsar://HOST:PORT/"
@@ -60,11 +56,8 @@ TOPIC = "pulsar://a/t/n/x"
             ["a", "--start", "latest", "--auth", "token"],
             r"--start, --auth: --source names files, and these are for topics",
         ),
-        (["a", "--once", "--max-events", "5"], r"--max-events: --source names files"),
-        (["a", "--once", "--no-tls-hostname-check"], r"--no-tls-hostname-check: --source names files"),
         ([TOPIC, "--once", "--max-files", "5"], r"--max-files: --source names a topic, and these are for files"),
         (["a", "--checkpoint", "c"], r"--checkpoint: neither --once nor --trigger, and these are for a stream"),
-        (["a", "--late-after", "2d"], r"--late-after: neither --once nor --trigger"),
         (
             [TOPIC, "--max-events", "5", "--admin-url", "http://a"],
             r"--max-events: neither --once nor --trigger, and these are for a stream",
@@ -77,19 +70,6 @@ def test_option_that_would_change_nothing_is_refused(words: list[str], problem: 
     assert error.value.code == ExitCode.USAGE
 
 
-def test_options_that_have_an_effect_are_taken() -> None:
-    assert parsed("--source", "a", "--on-data-loss", "warn").on_data_loss == "warn"
-    files = ["--once", "--max-files", "2", "--max-file-age", "1d", "--late-after", "0s", "--checkpoint", "c"]
-    assert parsed("--source", "a", *files).max_files == 2
-    topic = ["--trigger", "1s", "--max-events", "2", "--admin-url", "http://a", "--start", "latest"]
-    assert parsed("--source", TOPIC, *topic).topic is not None
-
-
-@pytest.mark.parametrize(("text", "expected"), [("1.5h", 5_400_000_000), ("30d", 30 * 86_400_000_000), ("10s ", 10**7)])
-def test_times_have_units(text: str, expected: int) -> None:
-    assert micros("--late-after", text) == expected
-
-
 @pytest.mark.parametrize("text", ["", "10", "ten s", "-1s", "1w"])
 def test_time_without_a_unit_is_refused(text: str) -> None:
     with pytest.raises(PipelineError, match=r"--trigger: got .*, expected a time like 500ms"):
@@ -97,67 +77,43 @@ def test_time_without_a_unit_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words",
-    [
-        ["--trigger", "0s"],
-        ["--trigger", "0.1ms"],
-        ["--once", "--max-file-age", "0s"],
-        ["--once", "--late-after", "36501d"],
-    ],
+    "words", [["--trigger", "0.1ms"], ["--once", "--max-file-age", "0s"], ["--once", "--late-after", "36501d"]]
 )
 def test_time_beyond_what_can_be_is_refused(words: list[str]) -> None:
     with pytest.raises(PipelineError, match=r"got '.*', expected (0|1)ms or more, and 36500d or less"):
         parsed("--source", "a", *words)
 
 
-def test_files_of_a_batch_are_at_least_one() -> None:
-    with pytest.raises(PipelineError, match="--max-files: got 0, expected 1 or more"):
-        parsed("--source", "a", "--max-files", "0")
-
-
-@pytest.mark.parametrize("words", [["--retention-days", "0"], ["--target-file-mb", "0"]])
-def test_compaction_refuses_what_would_delete_everything(words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--retention-days", "0"], "got 0, expected 1 or more"),
+        (["--retention-days", "36501"], "--retention-days: got 36501, expected 36500 or less"),
+        (["--target-file-mb", "0"], "got 0, expected 1 or more"),
+    ],
+)
+def test_compaction_refuses_what_cannot_be_meant(words: list[str], said: str) -> None:
     parser = argparse.ArgumentParser()
     compact.add_arguments(parser)
-    with pytest.raises(PipelineError, match="got 0, expected 1 or more"):
+    with pytest.raises(PipelineError, match=said):
         compact.compact_settings(parser.parse_args(["--out", "o", *words]))
 
 
-@pytest.mark.parametrize("days", ["36501", "800000", "99999999999"])
-def test_retention_beyond_all_dates_is_refused(days: str) -> None:
-    parser = argparse.ArgumentParser()
-    compact.add_arguments(parser)
-    with pytest.raises(PipelineError, match=f"--retention-days: got {days}, expected 36500 or less") as raised:
-        compact.compact_settings(parser.parse_args(["--out", "o", "--retention-days", days]))
-    assert raised.value.code == ExitCode.USAGE
-
-
-class Session:
-    """Stands for Spark's; knows whether it was stopped."""
-
-    stopped = False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-
-@pytest.mark.usefixtures("sigterm")
-def test_sigterm_tells_a_stream_to_stop(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    session = Session()
-
+def test_sigterm_tells_a_stream_to_stop(
+    session: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def take(spark: object, settings: IngestSettings, *, stop: Event) -> IngestCounts:
         assert not stop.is_set()
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(60)
         return IngestCounts(3, 1, 1, {"late": 1}, 4)
 
-    monkeypatch.setattr(progress, "open_session", lambda app, settings: session)
     monkeypatch.setattr(ingest, "ingest", take)
     parser = argparse.ArgumentParser()
     ingest.add_arguments(parser)
     options = parser.parse_args(["--source", "a", "--out", "o", "--trigger", "1s"])
     assert ingest.run(options) == ExitCode.OK
-    assert session.stopped
+    assert session == ["stopped"]
     assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 late; 4 lost by proxies\n"
 
 
@@ -180,9 +136,3 @@ def test_what_a_user_can_mend_is_no_traceback(
     said = "SOMETHING_ELSE"
     with pytest.raises(RuntimeError):
         cli.main(["compact", "--out", "o"])
-
-
-def test_books_of_parts_add_up() -> None:
-    one, two = IngestCounts(3, 1, 1, {"late": 1}, 4, 7), IngestCounts(2, 0, 0, {"late": 1, "malformed": 1}, 0, None)
-    assert one + two == IngestCounts(5, 1, 1, {"late": 2, "malformed": 1}, 4, 7)
-    assert IngestCounts() + one == one

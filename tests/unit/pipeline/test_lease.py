@@ -54,14 +54,6 @@ def take(store: Store, owner: str, **times: float) -> Held:
     return acquire(store, owner, "s3a://tables", store.clock(**times))
 
 
-def test_next_writes_when_the_one_before_has_ended(store: Store) -> None:
-    first = take(store, "first")
-    store.meanwhile = [lambda: None, first.release]
-    take(store, "second").require()
-    assert store.time == 2
-    assert len(store.names()) == 1
-
-
 def test_who_waits_in_vain_hears_who_writes(store: Store) -> None:
     first = take(store, "ingest, process 7 at node-3,")
     store.meanwhile = [first.beat] * 50
@@ -96,26 +88,6 @@ def test_a_writer_that_was_held_up_finds_out_before_it_writes(store: Store) -> N
     second.require()
 
 
-def test_a_writer_that_could_not_show_that_it_lives_may_not_write(store: Store) -> None:
-    first = take(store, "first")
-    store.time += 5
-    first.require()
-    store.time += 1
-    with pytest.raises(PipelineError, match="held up for 6 s and may write no more"):
-        first.require()
-
-
-def test_of_two_at_the_same_moment_one_waits(store: Store) -> None:
-    others: list[Held] = []
-    store.before_create = lambda: others.append(take(store, "quicker"))
-    store.meanwhile = [lambda: others[0].release()]
-    held = take(store, "slower")
-    assert store.time == 1
-    held.require()
-    with pytest.raises(PipelineError):
-        others[0].require()
-
-
 def test_one_that_comes_very_late_makes_an_old_number_and_goes_back(store: Store) -> None:
     later: list[Held] = []
 
@@ -130,13 +102,6 @@ def test_one_that_comes_very_late_makes_an_old_number_and_goes_back(store: Store
     take(store, "late").require()
     # It has waited for the third, which was never disturbed.
     assert store.time == 2
-
-
-def test_a_file_that_is_not_written_to_its_end_is_somebodys(store: Store) -> None:
-    take(store, "first").release()
-    store.texts[store.names()[-1]] = ""
-    take(store, "second")
-    assert store.time == 10
 
 
 def test_lock_of_a_directory_names_its_holder(tmp_path: Path) -> None:

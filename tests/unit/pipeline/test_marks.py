@@ -15,7 +15,6 @@ from pipeline.core.marks import (
     given_marks,
     replay_marks,
 )
-from pipeline.replay.marks import minutes
 from proxy.config.config import Config
 from proxy.overload import adaptive, samples
 from proxy.overload.adaptive import AdaptiveSettings, AdaptiveThrottle
@@ -110,28 +109,6 @@ def test_memory_that_nobody_recorded_for_long_slows_nobody() -> None:
     climb = [round(step.share, 3) for step in steps if 1000 + HOLD_SECONDS <= step.second < 5000]
     assert climb == [0.35, 0.6, 0.85, 1.0, 1.0]
     assert [step.second for step in steps if step.second >= 5000] == list(range(5000, 5000 + HOLD_SECONDS))
-
-
-def test_higher_marks_slow_later_and_less() -> None:
-    samples_of_a_hill = [(second, 0.6 + 0.3 * min(second, 100 - second) / 50) for second in range(101)]
-    low, high = (list(replay_marks(samples_of_a_hill, marks)) for marks in (Marks(0.85, 0.7), Marks(0.95, 0.85)))
-    first = [next(step.second for step in steps if step.share < 1) for steps in (low, high)]
-    assert first == [17, 42]
-    assert min(step.share for step in low) == pytest.approx(0.1)
-    assert min(step.share for step in high) == pytest.approx(0.55, abs=0.02)
-    assert not any(step.paused for step in high)
-
-
-def test_minutes_add_up_to_the_seconds_of_the_replay() -> None:
-    rows = list(minutes([(30, 0.85), (90, 0.5)], Marks(0.85, 0.7)))
-    assert [row["minute"] for row in rows] == [0, 60, 120]
-    assert [row["seconds"] for row in rows] == [30, 60, 30]
-    assert [row["pressed_seconds"] for row in rows] == [30, 30, 0]
-    assert [row["paused_seconds"] for row in rows] == [30, 30, 0]
-    assert [row["known"] for row in rows] == [30, 60, 30]
-    assert rows[0]["max_pressure"] == pytest.approx(1.0)
-    assert [row["least_allowed_share"] for row in rows] == pytest.approx([0.1, 0.1, 1.0])
-    assert list(minutes([], Marks(0.85, 0.7))) == []
 
 
 def test_options_name_every_pair_whose_low_mark_is_below_the_high_one() -> None:

@@ -36,16 +36,6 @@ def test_work_is_done_after_a_batch_and_not_without_one() -> None:
     assert after(pace, work, 3600) == 1
 
 
-def test_batches_that_follow_wait_until_the_rest_is_over() -> None:
-    work = Work()
-    pace = Pace(60, lambda: work.now)
-    pace.came()
-    assert after(pace, work, 1) == 1
-    pace.came()
-    assert after(pace, work, 59) == 1
-    assert after(pace, work, 1) == 2
-
-
 def test_rest_is_longer_after_work_that_took_long() -> None:
     work = Work()
     work.takes = 30.0

@@ -1,10 +1,10 @@
 import argparse
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 
 import pytest
 
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.core.periods import Period, _date, _micros, add_period, given_period, window_seconds
+from pipeline.core.periods import Period, add_period, given_period, window_seconds
 
 
 def given(*words: str) -> Period:
@@ -19,11 +19,10 @@ def test_times_without_a_zone_are_utc() -> None:
 
 
 def test_a_span_is_so_long_ago() -> None:
-    now = datetime(2026, 1, 31, tzinfo=UTC)
-    assert _micros("--since", "30d", now) == given("--since", "2026-01-01").since_us
-    before = given("--since", "1h").since_us
-    assert before is not None
-    assert before < int(datetime.now(UTC).timestamp() * 1e6) - 3_599_000_000
+    since, hour_us = given("--since", "1h").since_us, 3_600_000_000
+    assert since is not None
+    now_us = int(datetime.now(UTC).timestamp() * 1e6)
+    assert now_us - hour_us - 60_000_000 < since <= now_us - hour_us
 
 
 def test_period_without_options_is_all_time() -> None:
@@ -42,15 +41,6 @@ def test_time_that_is_no_date_in_utc_is_refused(words: tuple[str, str]) -> None:
     with pytest.raises(PipelineError, match=f"{words[0]}: got .*, expected a time of the years 1 to 9999") as raised:
         given(*words)
     assert raised.value.code == ExitCode.USAGE
-
-
-def test_nothing_is_chosen_of_before_there_were_dates() -> None:
-    assert _date(-(10**18)) == date(1970, 1, 1)
-
-
-def test_first_and_last_time_can_be_shown() -> None:
-    period = given("--since", "0001-01-01", "--until", "9999-12-31T23:59:59")
-    assert str(period) == "0001-01-01T00:00:00+00:00 to 9999-12-31T23:59:59+00:00"
 
 
 @pytest.mark.parametrize(("word", "seconds"), [("10s", 10), ("1m", 60), ("15m", 900), ("1h", 3600), ("1d", 86_400)])

@@ -1,4 +1,4 @@
-"""The wait that is promised, from the words of a job to the work it calls: one figure for all that weigh errors."""
+"""What jobs are told: one promised wait for all that weigh errors; and what `run` refuses before it starts anything."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ WORK = {
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def told(session: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Have jobs do no work, and give the settings that each work was called with, by its name."""
     settings: dict[str, Any] = {}
 
@@ -38,27 +38,26 @@ def told(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return take
 
     for job, names in WORK.items():
-        monkeypatch.setattr("pipeline.running.progress.open_session", lambda *_: SimpleNamespace(stop=lambda: None))
         for name in names:
             monkeypatch.setattr(f"pipeline.jobs.{job}.{name}", work(name))
     return settings
 
 
-def test_whatif_weighs_by_the_promise_that_it_was_given(told: dict[str, Any], tmp_path: Path) -> None:
-    assert main(["whatif", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
-    assert told["whatif"].promised_us == 1_234_000
+@pytest.mark.parametrize("job", WORK)
+def test_one_promise_holds_for_all_that_weigh_errors(job: str, told: dict[str, Any], tmp_path: Path) -> None:
+    assert main([job, "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
+    promised = {
+        "whatif": lambda given: given.promised_us,
+        "advise": lambda given: given.target.p99_wait_us,
+        "write_report": lambda given: given.promised_us,
+    }
+    weighing = [name for name in WORK[job] if name in promised]
+    assert [promised[name](told[name]) for name in weighing] == [1_234_000] * len(weighing)
+
+
+def test_without_a_promise_the_report_goes_by_the_advice(told: dict[str, Any], tmp_path: Path) -> None:
     assert main(["whatif", "--out", str(tmp_path)]) == ExitCode.OK
     assert told["whatif"].promised_us == PROMISED_MS * 1000
-
-
-def test_advise_holds_the_promise_that_it_was_given(told: dict[str, Any], tmp_path: Path) -> None:
-    assert main(["advise", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
-    assert told["advise"].target.p99_wait_us == 1_234_000
-
-
-def test_report_goes_by_the_advice_unless_it_was_given_a_promise(told: dict[str, Any], tmp_path: Path) -> None:
-    assert main(["report", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
-    assert told["write_report"].promised_us == 1_234_000
     assert main(["report", "--out", str(tmp_path)]) == ExitCode.OK
     assert told["write_report"].promised_us is None
 
@@ -75,14 +74,6 @@ def test_run_leaves_tables_of_usage_to_the_stream_that_adds_to_them(
     assert "write_report" in told
 
 
-def test_run_gives_one_promise_to_all_its_jobs(told: dict[str, Any], tmp_path: Path) -> None:
-    assert main(["run", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
-    assert told["whatif"].promised_us == 1_234_000
-    assert told["advise"].target.p99_wait_us == 1_234_000
-    assert told["write_report"].promised_us == 1_234_000
-    assert told["write_report"].no_advice == ""
-
-
 def test_run_tells_the_report_why_there_is_no_advice(
     told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,3 +84,40 @@ def test_run_tells_the_report_why_there_is_no_advice(
     assert main(["run", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.CALIBRATION
     assert told["write_report"].no_advice == "no advice: the replay is off"
     assert told["write_report"].promised_us == 1_234_000
+
+
+# --- what `run` refuses before it starts anything
+
+HERE = ["run", "--out", "tables"]
+ELSEWHERE = ["run", "--out", "s3a://bucket/tables"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ([], "--to: got none, expected a file"),
+        (["--to", "page.html"], "--conf-file: got none, expected a file: --out s3a://bucket/tables"),
+    ],
+)
+def test_tables_elsewhere_need_files_here(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*ELSEWHERE, *given]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            ["--admin-url", "http://a:8080", "--auth", "token"],
+            "--admin-url, --auth: there is no --source, and these say how one is read: expected none of them",
+        ),
+        (["--on-data-loss", "warn"], "--on-data-loss: there is no --source"),
+        (["--max-files", "5"], "--max-files: there is no --source"),
+        (["--source", "events", "--start", "latest"], "--start: --source names files, and these are for topics"),
+    ],
+)
+def test_options_of_a_topic_that_is_not_there_are_refused(
+    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*HERE, *given]) == ExitCode.USAGE
+    assert said in capsys.readouterr().err

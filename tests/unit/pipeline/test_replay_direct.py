@@ -1,18 +1,12 @@
-"""Direct memory while lists are written: a list for one client leaves it by and by, one for several stays whole."""
+"""Direct memory while lists are written: a list for one client leaves it by and by, one for several stays whole.
 
-from collections.abc import Callable
+Shown of the limiter; that the kernel does the same, tests/property/test_replay_limiter.py proves.
+"""
 
 import numpy as np
-import pytest
 
-from pipeline.core.model import NEVER, Limits, Result, Trace
-from pipeline.replay import kernel
+from pipeline.core.model import NEVER, Limits, Trace
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
-
-pytestmark = pytest.mark.timeout(600)  # the kernel is compiled
-Replay = Callable[[Trace, Limits], Result]
-# The rules of both places.
-BOTH: list[Replay] = [replay_by_the_real_limiter, kernel.replay]
 
 
 def lists(*, questions: list[int], direct_us: int) -> Trace:
@@ -36,22 +30,21 @@ def lists(*, questions: list[int], direct_us: int) -> Trace:
     )
 
 
-def wait_of_the_last(replay: Replay, trace: Trace, *, coalescing: bool = True) -> int:
-    return int(replay(trace, Limits(direct_bytes=100, coalescing=coalescing)).direct_wait_us[-1])
+def wait_of_the_last(trace: Trace, *, coalescing: bool = True) -> int:
+    limits = Limits(direct_bytes=100, coalescing=coalescing)
+    return int(replay_by_the_real_limiter(trace, limits).direct_wait_us[-1])
 
 
-@pytest.mark.parametrize("replay", BOTH)
-def test_what_a_list_for_one_has_left_is_free_for_the_next(replay: Replay) -> None:
-    assert wait_of_the_last(replay, lists(questions=[0, 1], direct_us=66)) == 0
-    assert wait_of_the_last(replay, lists(questions=[0, 1], direct_us=70)) == 80
+def test_what_a_list_for_one_has_left_is_free_for_the_next() -> None:
+    assert wait_of_the_last(lists(questions=[0, 1], direct_us=66)) == 0
+    assert wait_of_the_last(lists(questions=[0, 1], direct_us=70)) == 80
 
 
-@pytest.mark.parametrize("replay", BOTH)
-def test_a_list_for_two_is_held_whole_until_it_is_written(replay: Replay) -> None:
+def test_a_list_for_two_is_held_whole_until_it_is_written() -> None:
     # The second and the third share an answer, which begins 5 us after that of the first.
     trace = lists(questions=[0, 0, 0, 1], direct_us=0)
-    assert wait_of_the_last(replay, trace) == 85
-    assert wait_of_the_last(replay, trace, coalescing=False) == 0
+    assert wait_of_the_last(trace) == 85
+    assert wait_of_the_last(trace, coalescing=False) == 0
 
 
 def test_a_list_that_takes_no_time_to_write_counts_whole() -> None:

@@ -22,21 +22,6 @@ def read(content: bytes, *, compressed: bool = True) -> list[tuple[bytes, bool]]
     return list(lines_of(io.BytesIO(content), compressed=compressed))
 
 
-def test_whole_file_gives_its_lines_and_nothing_else() -> None:
-    content = member(LINES) + member([b"five"])
-    assert is_whole(io.BytesIO(content))
-    assert read(content) == [(line, False) for line in [*LINES, b"five"]]
-
-
-def test_empty_file_is_whole() -> None:
-    assert is_whole(io.BytesIO(b""))
-    assert read(b"") == []
-
-
-def test_last_line_needs_no_line_break() -> None:
-    assert read(gzip.compress(b"one\ntwo")) == [(b"one", False), (b"two", False)]
-
-
 def test_cut_anywhere_every_line_before_the_cut_comes_out_whole() -> None:
     content = member(LINES) + member([b"five", b"six"])
     expected = [*LINES, b"five", b"six"]
@@ -51,17 +36,6 @@ def test_cut_anywhere_every_line_before_the_cut_comes_out_whole() -> None:
             assert not is_whole(io.BytesIO(content[:end]))
         if end >= len(member(LINES)):
             assert lines[: len(LINES)] == LINES
-
-
-@pytest.mark.parametrize(
-    "content",
-    [b"\x00 no gzip at all", b"\xff\xfe", member(LINES) + b"garbage", member(LINES) + b"\0" * 9],
-    ids=["text", "two bytes", "garbage behind", "zeros behind"],
-)
-def test_what_is_no_gzip_is_the_damaged_rest(content: bytes) -> None:
-    assert not is_whole(io.BytesIO(content))
-    assert read(content)[-1] == (b"", True)
-    assert [line for line, damaged in read(content) if not damaged] in ([], LINES)
 
 
 def test_text_that_is_named_as_compressed_is_read_as_it_is() -> None:
@@ -98,24 +72,6 @@ def test_behind_damage_a_member_that_the_end_cuts_gives_what_is_whole() -> None:
     assert found[-1][1]
     assert all(line.endswith(b'"}') for line, is_rest in found if not is_rest)
     assert sum(not is_rest for _, is_rest in found) > 10
-
-
-def test_headers_on_the_border_of_pieces_are_found() -> None:
-    last = member(events_in(1))
-    for before in range(PIECE_BYTES - 5, PIECE_BYTES + 2):
-        lines = [line for line, is_rest in read(b"\xfe" * before + last) if not is_rest]
-        assert lines == events_in(1), before
-
-
-def test_flipped_bits_are_found_by_the_checksum() -> None:
-    content = bytearray(member([bytes(random.Random(1).choices(b"abcdef", k=5000))]))
-    content[-6] ^= 1
-    assert not is_whole(io.BytesIO(bytes(content)))
-
-
-def test_lines_go_on_over_chunks() -> None:
-    lines = [b"a" * (CHUNK_BYTES - 3), b"b" * (2 * CHUNK_BYTES), b"c"]
-    assert [line for line, _ in read(member(lines))] == lines
 
 
 @pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])

@@ -1,13 +1,9 @@
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
-from pipeline.replay.tally import rows_of
-from tests.support.pipeline.aggregates import NOTHING, added
+from pipeline.replay.slices import COLUMNS, batches_of, read_slice, slice_of
 
 
 def table(arrivals: list[int], **named: list[int]) -> pa.Table:
@@ -15,12 +11,6 @@ def table(arrivals: list[int], **named: list[int]) -> pa.Table:
     columns = {name: pa.array([0] * count, pa.int64()) for name in COLUMNS}
     columns |= {name: pa.array(values, pa.int64()) for name, values in named.items()}
     return pa.table(columns | {"arrival_us": pa.array(arrivals, pa.int64())})
-
-
-def clients(count: int) -> Slice:
-    names = np.random.default_rng(7).integers(-(1 << 62), 1 << 62, 20)
-    chosen = names[np.arange(count) % len(names)].tolist()
-    return slice_of(table(list(range(count)), client=chosen), 0, 50, count)
 
 
 def test_slice_is_what_came_in_its_time_and_what_warms_it_up() -> None:
@@ -38,19 +28,6 @@ def test_trace_counts_time_from_its_first_arrival_and_names_from_nought() -> Non
     assert part.trace("fifo").share.tolist() == [0, 0, 0]
 
 
-@pytest.mark.parametrize("fleet", [1, 2, 3, 7])
-def test_fleet_has_every_request_once_and_a_connection_on_one_proxy(fleet: int) -> None:
-    whole = clients(200)
-    replicas = [whole.of_replica(number, fleet) for number in range(fleet)]
-    seen = sorted(arrival for part in replicas for arrival in part.numbers["arrival_us"].tolist())
-    assert seen == list(range(200))
-    assert sum(part.warm_up for part in replicas) == whole.warm_up == 50
-    connections = [set(part.names["client"].tolist()) for part in replicas]
-    assert sum(map(len, connections)) == len(set.union(*connections)) == 20
-    # None of them idles: 20 connections are not all on a few.
-    assert all(connections[: min(fleet, 3)])
-
-
 def test_slice_is_read_by_proxy_even_if_its_name_is_a_number(tmp_path: Path) -> None:
     for proxy, arrivals in (("007", [1, 2, 3]), ("7", [9])):
         (tmp_path / f"proxy_id={proxy}").mkdir()
@@ -65,10 +42,3 @@ def test_slice_is_read_by_proxy_even_if_its_name_is_a_number(tmp_path: Path) -> 
 def test_empty_slice_makes_an_empty_trace() -> None:
     part = slice_of(table([5]), warm_us=6, start_us=6, end_us=9)
     assert (len(part), len(part.trace("tenant"))) == (0, 0)
-
-
-def test_counts_become_rows_without_those_that_are_nothing() -> None:
-    rows = rows_of([np.array([0, 3, 0], np.int64), np.array([4], np.int64)], place=2)
-    assert rows.to_dict("list") == {"place": [2, 2], "what": [0, 1], "at": [1, 0], "count": [3, 4]}
-    assert added(NOTHING, NOTHING).outcomes.sum() == 0
-    assert rows_of([np.zeros(3, np.int64)], place=2).empty

@@ -1,7 +1,6 @@
 """How a stream ends when it is told to, without Spark."""
 
 import logging
-import os
 import signal
 from collections.abc import Callable, Iterator
 from threading import Event, Thread
@@ -13,7 +12,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.errors import PipelineError
 from pipeline.running import stopping
-from pipeline.running.stopping import Batches, end_calls_quietly, set_by_sigterm
+from pipeline.running.stopping import Batches, end_calls_quietly
 from tests.support.patience import patient
 
 # Longer than any machine takes to come to the point.
@@ -37,10 +36,10 @@ class Query:
 
 @pytest.fixture
 def interrupts() -> Iterator[None]:
-    before = signal.getsignal(signal.SIGINT)
+    before, filters = signal.getsignal(signal.SIGINT), [*logging.getLogger().filters]
     yield
     signal.signal(signal.SIGINT, before)
-    logging.getLogger().removeFilter(stopping._is_no_interrupted_call)
+    logging.getLogger().filters[:] = filters
 
 
 @pytest.mark.usefixtures("interrupts")
@@ -120,21 +119,3 @@ def test_query_that_ends_by_itself_is_not_stopped() -> None:
         meanwhile=lambda: done.append("look"),
     )
     assert done == ["look", "look"]
-
-
-def test_what_a_batch_failed_with_is_kept() -> None:
-    def take(frame: DataFrame, number: int) -> None:
-        raise PipelineError("full")
-
-    batches = Batches(take)
-    with pytest.raises(PipelineError, match="full"):
-        batches.take(FRAME, 0)
-    assert str(batches.failure) == "full"
-
-
-@pytest.mark.usefixtures("sigterm")
-def test_sigterm_is_what_stops() -> None:
-    stop = set_by_sigterm()
-    assert not stop.is_set()
-    os.kill(os.getpid(), signal.SIGTERM)
-    assert stop.wait(PATIENCE_SECONDS)

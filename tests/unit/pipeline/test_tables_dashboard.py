@@ -103,16 +103,3 @@ def test_limits_of_a_day_are_shown_when_a_part_of_it_is_looked_at(database: duck
     add(database, "limits_by_day", date=HOUR.date(), proxy_id="p1", heap_limit_bytes=2**23, wait_p99_us=5e5)
     (row,) = asked(database, "Limits in force, and what became of requests")
     assert (row["proxy"], row["heap MiB"], row["p99 of waits s"]) == ("p1", 8, 0.5)
-
-
-def test_panels_have_ids_of_their_own_and_lie_beside_each_other() -> None:
-    panels = DASHBOARD["panels"]
-    assert len({panel["id"] for panel in panels}) == len(QUERIES) == len(panels)
-    places = [
-        (x, y)
-        for panel in panels
-        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
-        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
-    ]
-    assert len(places) == len(set(places))
-    assert max(x for x, _ in places) < 24

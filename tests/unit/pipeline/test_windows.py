@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.errors import PipelineError
-from pipeline.replay.windows import MOST_CHANGES, WINDOW_ROWS, Window, cut, warm_up_from, window_rows
+from pipeline.replay.windows import MOST_CHANGES, Window, cut, warm_up_from
 
 
 def windows(times: list[int], rows: int, limits: list[int] | None = None, batch: int = 3) -> list[Window]:
@@ -15,20 +15,11 @@ def windows(times: list[int], rows: int, limits: list[int] | None = None, batch:
     return cut(batches, rows, by_limits=limits is not None)
 
 
-def test_short_trace_is_one_window() -> None:
-    assert windows([5, 6, 9], rows=3) == [Window(5, 10, 5, 3, 0)]
-
-
 def test_long_trace_is_cut_where_nothing_came_for_longest() -> None:
     # In the last quarter of 8 the longest gap is before 30.
     found = windows([0, 1, 2, 3, 4, 5, 6, 30, 31, 32, 33], rows=8)
     assert [(window.start_us, window.end_us, window.rows) for window in found] == [(0, 30, 7), (30, 34, 4)]
     assert [window.floor_us for window in found] == [0, 0]
-
-
-def test_requests_of_one_microsecond_stay_together() -> None:
-    found = windows([1] * 9 + [2, 3], rows=4)
-    assert [(window.rows, window.end_us) for window in found] == [(9, 2), (2, 4)]
 
 
 def test_window_ends_where_limits_change() -> None:
@@ -48,12 +39,6 @@ def test_warm_up_reaches_back_a_life_and_not_beyond_the_window_before() -> None:
     assert warm_up_from(window, life_us=5000) == 400
 
 
-def test_window_is_shorter_where_there_are_more_clients() -> None:
-    assert window_rows([1]) == WINDOW_ROWS
-    assert window_rows([1, 10]) == WINDOW_ROWS // 10
-    assert window_rows([10_000]) > 1
-
-
 @given(st.lists(st.integers(0, 60), max_size=60), st.integers(2, 9), st.booleans(), st.integers(1, 9), st.data())
 def test_windows_hold_every_request_once(
     times: list[int], rows: int, changing: bool, batch: int, data: st.DataObject
@@ -66,9 +51,3 @@ def test_windows_hold_every_request_once(
         assert window.rows <= rows or len({time for time in times if window.start_us <= time < window.end_us}) == 1
     assert sum(window.rows for window in found) == len(times)
     assert all(one.end_us == other.start_us for one, other in pairwise(found))
-
-
-def test_long_trace_has_as_many_windows_as_it_needs() -> None:
-    found = windows(list(range(4 * MOST_CHANGES)), rows=2)
-    assert len(found) > MOST_CHANGES
-    assert sum(window.rows for window in found) == 4 * MOST_CHANGES
