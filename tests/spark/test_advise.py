@@ -1,4 +1,3 @@
-import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -6,18 +5,16 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
-from pipeline.core.calibration import ALL, judge
-from pipeline.core.choice import Point, Target
+from pipeline.core.choice import Target
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB, Outcome
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import event_schema
 from pipeline.core.tables.events import EVENTS
-from pipeline.core.tables.whatif import ADVICE, CALIBRATION, WHATIF
+from pipeline.core.tables.whatif import ADVICE, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif, withdraw_advice
 from pipeline.replay.grid import Grid
-from pipeline.report.gather import gather
 from pipeline.store.sinks import read_table, write_rows, write_table
 from tests.support.pipeline.replay_events import requests, storm
 
@@ -76,15 +73,6 @@ def test_whatif_has_a_row_for_each_scenario_and_loses_no_request(
     assert waits[MIB, 2] > waits[4 * MIB, 2]
 
 
-def test_calibration_has_a_row_for_each_proxy_and_one_for_all(
-    spark: SparkSession, common: CommonSettings, tried: WhatifSummary
-) -> None:
-    found = {row.proxy_id: row for row in rows(spark, common, CALIBRATION)}
-    assert sorted(found) == ["", "(no name)", "p1"]
-    assert found[""].requests == found["(no name)"].requests + found["p1"].requests == 400
-    assert found[""].recorded_ok == 400
-
-
 @pytest.fixture(scope="module")
 def advised(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> AdviseSummary:
     return advise(spark, AdviseSettings(common, REACHABLE, headroom=0.5), lambda _: None)
@@ -103,27 +91,6 @@ def test_advice_is_refined_between_the_points_of_the_grid(
     ]
     assert all(row.memory_bytes >= held.memory_bytes for row in curve if row.holds and row.step != "final")
     assert {row.best for row in curve if row.best} == {True}
-
-
-def test_page_goes_by_the_wait_that_the_advice_promised(
-    spark: SparkSession, common: CommonSettings, advised: AdviseSummary
-) -> None:
-    assert {row.promised_wait_us for row in rows(spark, common, ADVICE)} == {REACHABLE.p99_wait_us}
-    facts = gather(spark, common)
-    assert facts.promised_us == REACHABLE.p99_wait_us
-    judged = judge([row.asDict() for row in rows(spark, common, CALIBRATION)], facts.promised_us)
-    assert judged[ALL].error == advised.advice.calibration.error < 0.2
-
-
-def test_headroom_is_in_the_fragment_and_in_its_file(common: CommonSettings, advised: AdviseSummary) -> None:
-    held, final = advised.advice.held.limits, advised.advice.final.limits
-    assert final.heap_bytes >= 1.5 * held.heap_bytes
-    assert f"maxTopicListInFlightHeapMemSizeMB={final.heap_bytes // MIB}\n" in advised.conf
-    assert (Path(common.out) / "advice.conf").read_text() == advised.conf
-    # The line of the job says what the fragment does.
-    (direct,) = re.findall(r"maxTopicListInFlightDirectMemSizeMB=(\d+)\n", advised.conf)
-    assert f"direct {direct} MiB for each of" in str(advised)
-    assert int(direct) > final.direct_bytes // MIB
 
 
 def test_advised_direct_memory_has_room_for_what_watchers_held(
@@ -182,27 +149,6 @@ def test_calibration_that_is_not_trusted_withdraws_the_advice_of_before(
     assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
 
 
-def test_advice_that_fails_its_own_replay_is_not_chosen(
-    spark: SparkSession, advised_before: CommonSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(trials: Any, held: Point, *_: object) -> Point:
-        trials.add("final", [replace(held, refused=1)])
-        final: Point = trials.steps[-1][2]
-        return final
-
-    monkeypatch.setattr("pipeline.jobs.advise.MOST_ROUNDS", 0)
-    monkeypatch.setattr("pipeline.jobs.advise._final", failing)
-    with pytest.raises(PipelineError, match="with headroom 1 of 800 requests are refused"):
-        advise(spark, AdviseSettings(advised_before, REACHABLE), lambda _: None)
-    assert chosen_or_in_a_file(spark, advised_before) == []
-    assert [row.holds for row in rows(spark, advised_before, ADVICE) if row.step == "final"] == [False]
-
-
-def test_load_that_was_not_tried_is_named(spark: SparkSession, common: CommonSettings, tried: WhatifSummary) -> None:
-    with pytest.raises(PipelineError, match="--load: got 7"):
-        advise(spark, AdviseSettings(common, replace(REACHABLE, load=7)), lambda _: None)
-
-
 def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: CommonSettings, advised: object) -> None:
     own = Path(common.out) / "own.conf"
     own.write_text("servicePort=6650\n")
@@ -211,18 +157,6 @@ def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: Com
     with pytest.raises(PipelineError, match="which advise has not written"):
         AdviseSettings(common, REACHABLE, conf_file=str(own))
     assert own.read_text() == "servicePort=6650\n"
-
-
-def test_new_calibration_withdraws_the_advice_of_before(
-    spark: SparkSession, advised_before: CommonSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_calibration(*_: object) -> None:
-        raise PipelineError("no calibration")
-
-    monkeypatch.setattr("pipeline.jobs.whatif.calibrate", no_calibration)
-    with pytest.raises(PipelineError, match="no calibration"):
-        whatif(spark, WhatifSettings(advised_before, Grid({}, (1,), (1,))), lambda _: None)
-    assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
 
 
 @pytest.mark.parametrize(("unproven_percent", "error"), [(50, 0.0), (None, 0.5)])

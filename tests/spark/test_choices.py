@@ -79,15 +79,3 @@ def test_choices_are_bounded_however_many_namespaces_and_proxies_there_are(
     others = of(choices.cells, MOST_NAMED, ALL, "endings", "ok")
     assert sum(others.values()) == 45 * 4
     assert sum(of(choices.cells, ALL, MOST_NAMED, "endings", "ok").values()) == 15 * 8
-
-
-def test_means_of_longer_bins_are_means_of_the_time_that_there_was(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Three choices of each: two bins of two seconds, and one of the last second alone.
-    monkeypatch.setattr(gather_choices, "MOST_CELLS", 9 * 3)
-    held = {"heap_estimate_bytes": MIB, "heap_actual_bytes": MIB, "heap_held_us": SECOND, "heap_byte_us": MIB * SECOND,
-            "upstream_us": SECOND, "read_us": 0, "write_us": 0, "total_us": SECOND, "heap_wait_us": 0}  # fmt: skip
-    some = [{"at_us": at * SECOND, "heap_used_bytes": 0} | held for at in (0, 4)]
-    cells = gathered(spark, *some, clock=Clock(START_US, SECOND, 5))["choices"].cells
-    assert of(cells, 0, ALL, "heap", "held") == {0: 0.5, 2: 1.0}

@@ -59,26 +59,6 @@ def test_compaction_keeps_every_row_and_drops_old_days(job: Ingest) -> None:
     assert job.seqs() == [0, 1, 2, 3, 4, 5]
 
 
-def test_compaction_that_is_cut_off_while_it_deletes_loses_nothing(
-    job: Ingest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = hadoop.remove
-
-    def cut_off(spark: SparkSession, path: str) -> None:
-        if files_below := hadoop.data_files(spark, path):
-            original(spark, f"{path}/{files_below[0]}")
-            raise CutOffError
-        original(spark, path)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(hadoop, "remove", cut_off)
-        with pytest.raises(CutOffError):
-            run(job)
-    assert job.seqs() == [0, 1, 2, 3, 4, 5, 9]
-    assert run(job).after == 3
-    assert job.seqs() == [0, 1, 2, 3, 4, 5, 9]
-
-
 @pytest.mark.parametrize("step", ["rename", "remove"])
 def test_compaction_that_is_cut_off_loses_nothing(job: Ingest, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     original, done = getattr(hadoop, step), []

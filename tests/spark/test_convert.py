@@ -5,47 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import table_schema
-from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import WHATIF
 from pipeline.jobs.convert import convert
 from pipeline.store.sinks import read_table, write_table
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import event, write_events
-
-
-def test_copying_that_is_killed_goes_on_with_the_tables_that_are_missing(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = Ingest(spark, tmp_path)
-    write_events(job.source / "a.jsonl", [event(0), event(1)])
-    (job.source / "b.jsonl").write_text("no json\n")
-    job.run()
-    delta = replace(job.common, out=str(tmp_path / "delta"), format="delta")
-    done: list[str] = []
-
-    def cut_off(spark: SparkSession, common: CommonSettings, table: Table, rows: DataFrame) -> None:
-        if done:
-            raise KeyboardInterrupt
-        done.append(table.name)
-        write_table(spark, common, table, rows)
-
-    with monkeypatch.context() as patch:
-        patch.setattr("pipeline.jobs.convert.write_table", cut_off)
-        with pytest.raises(KeyboardInterrupt):
-            convert(spark, job.common.out, delta)
-    assert done == ["events"]
-    with pytest.raises(PipelineError, match="got events, expected a store without them"):
-        convert(spark, f"{job.common.out}/../out", delta)
-    assert convert(spark, job.common.out, delta) == {"events": 2, "quarantine": 1}
-    assert sorted(row.seq for row in read_table(spark, delta, EVENTS).collect()) == [0, 1]
-    with pytest.raises(PipelineError, match="got events, quarantine, expected a store without them"):
-        convert(spark, job.common.out, delta)
 
 
 def test_tables_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from benchmarks.pipeline.generate.__main__ import main
 from pipeline.core.choice import Target
-from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
@@ -47,11 +45,3 @@ def test_generated_events_end_in_advice_that_is_kept(spark: SparkSession, tmp_pa
     assert read_table(spark, common, CALIBRATION_HISTORY).count() == 2
     assert sorted(read_table(spark, common, LIMITS_BY_DAY).collect()) == sorted(days)
     assert read_table(spark, common, ADVICE_HISTORY).count() == 1
-
-
-def test_waits_that_follow_from_no_limits_end_without_advice(spark: SparkSession, tmp_path: Path) -> None:
-    common = generated(tmp_path / "tables", "--no-simulate", "--storm-share", "0.9", "--rate", "2000")
-    whatif(spark, WhatifSettings(common, GRID), lambda _: None)
-    with pytest.raises(PipelineError, match="no advice") as caught:
-        advise(spark, AdviseSettings(common, TARGET, max_error=0.02), lambda _: None)
-    assert caught.value.code == ExitCode.CALIBRATION

@@ -11,27 +11,15 @@ from pyspark.sql import SparkSession
 from eventlog.schema import SCHEMA_VERSION
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables.events import QUARANTINE
-from pipeline.ingest import IngestCounts, IngestSettings, ingest
+from pipeline.ingest import IngestSettings, ingest
 from pipeline.store.sinks import read_table
 from tests.spark.ingesting import Ingest
-from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
+from tests.support.pipeline.event_lines import event, text, write_events
 
 
 @pytest.fixture
 def job(spark: SparkSession, tmp_path: Path) -> Ingest:
     return Ingest(spark, tmp_path)
-
-
-def test_events_are_kept_with_their_hour(job: Ingest) -> None:
-    write_events(job.source / "a.jsonl.gz", [event(0), event(1, ts_us=T0_US + HOUR_US)])
-    write_events(job.source / "b.jsonl", [event(2, proxy_id="proxy-b", dropped_before=3)])
-    assert job.run() == IngestCounts(3, 3, 0, {}, 3, T0_US + HOUR_US)
-    rows = job.events().select("seq", "date", "hour", "proxy_id").orderBy("seq").collect()
-    assert [(row.seq, str(row.date), row.hour, row.proxy_id) for row in rows] == [
-        (0, "2026-03-01", 10, "proxy-a"),
-        (1, "2026-03-01", 11, "proxy-a"),
-        (2, "2026-03-01", 10, "proxy-b"),
-    ]
 
 
 def test_events_of_every_version_are_kept_beside_each_other(job: Ingest) -> None:
@@ -88,20 +76,6 @@ def test_what_is_no_event_is_set_aside_with_its_reason(job: Ingest) -> None:
     assert {row.source for row in rows} == {str(job.source / "a.jsonl")}
 
 
-def test_line_beyond_all_reason_is_set_aside_without_being_parsed(job: Ingest) -> None:
-    # Well made, so that only its length is against it; the other is as long as can be.
-    long, longest = (json.dumps(event(seq, client_version="")) for seq in (1, 2))
-    long, longest = (
-        line.replace('"client_version": ""', f'"client_version": "{"x" * (bytes_ - len(line))}"')
-        for line, bytes_ in ((long, 1024 * 1024 + 1), (longest, 1024 * 1024))
-    )
-    (job.source / "a.jsonl").write_text(f"{long}\n{longest}\n")
-    assert (job.run().quarantined, job.seqs()) == ({"malformed": 1}, [2])
-    (row,) = read_table(job.spark, job.common, QUARANTINE).collect()
-    assert (row.detail, row.raw) == ("too_long", long[:65_536])
-    assert row.digest == hashlib.sha256(long.encode()).hexdigest()
-
-
 def test_line_beyond_all_memory_is_set_aside_by_its_beginning(job: Ingest) -> None:
     most = 16 * 1024 * 1024
     content = f"{text([event(0)])}{'x' * (most + 1)}\n{text([event(1)])}".encode()
@@ -111,14 +85,6 @@ def test_line_beyond_all_memory_is_set_aside_by_its_beginning(job: Ingest) -> No
     assert (job.run().quarantined, job.seqs()) == ({"malformed": 2}, [0, 1, 2])
     found = {(row.detail, row.digest) for row in read_table(job.spark, job.common, QUARANTINE).collect()}
     assert found == {("too_long", hashlib.sha256(byte * most).hexdigest()) for byte in (b"x", b"\0")}
-
-
-def test_unknown_fields_braces_in_texts_and_blanks_around_are_no_fault(job: Ingest) -> None:
-    unlimited = event(1, client_version="}{", memory_limit_bytes=2**63 - 4096)
-    write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), unlimited])
-    accents = json.dumps(event(2, client_version="\u00e9\u00e9"), ensure_ascii=False)
-    (job.source / "b.jsonl").write_text(f" {accents}  \n   \n{json.dumps(event(3))}\t\n", encoding="utf-8")
-    assert job.run().kept == 4
 
 
 def test_twice_the_same_input_changes_nothing(job: Ingest) -> None:
@@ -134,38 +100,12 @@ def test_twice_the_same_input_changes_nothing(job: Ingest) -> None:
     assert job.quarantine() == [("malformed", None, 2)]
 
 
-def test_quarantine_has_as_many_copies_as_its_source(job: Ingest) -> None:
-    for copies in (1, 3, 2):
-        (job.source / "a.jsonl").write_text("no json\n" * copies + text([event(0)]))
-        assert job.run().quarantined == {"malformed": copies}
-    assert sorted(copies for _, _, copies in job.quarantine()) == [1, 2]
-
-
-def test_first_step_without_an_event_stops_nothing(job: Ingest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.ingest.batch.STEP_BYTES", 1)
-    monkeypatch.setattr("pipeline.ingest.batch.STEP_FILES_A_CORE", 0)
-    (job.source / "a.jsonl").write_text("no json\n")
-    write_events(job.source / "b.jsonl", [event(0)])
-    (job.source / "c.jsonl").write_text("\n")
-    counts = job.run()
-    assert (counts.read, counts.kept, counts.quarantined) == (2, 1, {"malformed": 1})
-    assert len(job.lines) == 3
-    assert job.quarantine() == [("malformed", None, 1)]
-
-
 def test_of_copies_that_stays_which_knows_of_most_lost_events(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0), event(9, dropped_before=3)])
     write_events(job.source / "b.jsonl", [event(0, dropped_before=1), event(9, dropped_before=8)])
     write_events(job.source / "c.jsonl", [event(9)])
     assert job.run().lost == 9
     assert sorted(row.dropped_before for row in job.events().collect()) == [1, 8]
-
-
-def test_later_files_add_what_is_new(job: Ingest) -> None:
-    write_events(job.source / "a.jsonl.gz", [event(seq) for seq in range(5)])
-    job.run()
-    write_events(job.source / "b.jsonl.gz", [event(seq) for seq in range(3, 8)])
-    assert (job.run().kept, job.seqs()) == (3, list(range(8)))
 
 
 def test_file_that_ends_in_the_middle_loses_only_what_is_after(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,36 +154,11 @@ def test_paths_are_no_patterns(job: Ingest, tmp_path: Path) -> None:
     assert (again.read, again.duplicates) == (len(names), len(names))
 
 
-def test_paths_that_spark_cannot_take_are_one_error_or_read_by_hand(job: Ingest, tmp_path: Path) -> None:
-    other = Ingest(job.spark, tmp_path / "a:b[1]", job.common)
-    write_events(other.source / "a.jsonl", [event(0)])
-    assert other.run().kept == 1
-    with pytest.raises(PipelineError, match="got a colon beside one of") as caught:
-        other.run("once")
-    assert caught.value.code == ExitCode.USAGE
-    other.spark.range(1).write.parquet(str(tmp_path / "rows"))
-    next((tmp_path / "rows").glob("*.parquet")).rename(other.source / "e:f.parquet")
-    with pytest.raises(PipelineError, match=r"e:f\.parquet: got a Parquet file with a colon in its path"):
-        other.run()
-
-
 def test_unfinished_files_are_left_alone(job: Ingest) -> None:
     write_events(job.source / "a.jsonl.gz", [event(0)])
     write_events(job.source / ".b.jsonl.gz", [event(1)])
     write_events(job.source / "c.jsonl.gz.open", [event(2)])
     assert job.run().read == 1
-
-
-def test_parquet_of_events_is_taken_as_well(job: Ingest, tmp_path: Path) -> None:
-    write_events(job.source / "a.jsonl", [event(seq) for seq in range(4)])
-    job.run()
-    other = Ingest(job.spark, tmp_path / "other")
-    job.events().drop("date", "hour").replace({2: -2}, subset=["seq"]).write.mode("overwrite").parquet(
-        str(other.source)
-    )
-    counts = other.run()
-    assert (counts.kept, counts.quarantined) == (3, {"bad_value": 1})
-    assert other.quarantine() == [("bad_value", "seq", 1)]
 
 
 def test_input_that_makes_no_sense_is_one_error(job: Ingest) -> None:
@@ -264,3 +179,23 @@ def test_input_that_makes_no_sense_is_one_error(job: Ingest) -> None:
         ingest(job.spark, IngestSettings(job.common, str(job.source / "none")))
     with pytest.raises(PipelineError, match="found no table `events`"):
         job.events()
+
+
+def test_unknown_fields_braces_in_texts_and_blanks_around_are_no_fault(job: Ingest) -> None:
+    unlimited = event(1, client_version="}{", memory_limit_bytes=2**63 - 4096)
+    write_events(job.source / "a.jsonl", [event(0, of_tomorrow={"a": [1]}), unlimited])
+    accents = json.dumps(event(2, client_version="\u00e9\u00e9"), ensure_ascii=False)
+    (job.source / "b.jsonl").write_text(f" {accents}  \n   \n{json.dumps(event(3))}\t\n", encoding="utf-8")
+    assert job.run().kept == 4
+
+
+def test_parquet_of_events_is_taken_as_well(job: Ingest, tmp_path: Path) -> None:
+    write_events(job.source / "a.jsonl", [event(seq) for seq in range(4)])
+    job.run()
+    other = Ingest(job.spark, tmp_path / "other")
+    job.events().drop("date", "hour").replace({2: -2}, subset=["seq"]).write.mode("overwrite").parquet(
+        str(other.source)
+    )
+    counts = other.run()
+    assert (counts.kept, counts.quarantined) == (3, {"bad_value": 1})
+    assert other.quarantine() == [("bad_value", "seq", 1)]

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.cli import main
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import event_schema
 from pipeline.core.tables import TABLES
@@ -66,16 +65,6 @@ def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: Spar
         (2, "heap", "held", 1800.0),
         (3, "direct", "held", 500.0),
     ]
-
-
-def test_memory_that_began_within_a_bin_counts_for_its_part_of_it(spark: SparkSession) -> None:
-    clock = Clock(START_US, 2 * SECOND, 3)
-    use = timeline.memory_use(frame(spark, SLOW | {"at_us": SECOND}), clock)
-    held = {row["bin"]: row["bytes"] for row in use.collect() if (row["kind"], row["way"]) == ("heap", "held")}
-    assert held == {1: 1000.0}
-    use = timeline.memory_use(frame(spark, SLOW), clock)
-    held = {row["bin"]: row["bytes"] for row in use.collect() if (row["kind"], row["way"]) == ("heap", "held")}
-    assert held == {0: 100.0, 1: 900.0}
 
 
 def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> None:
@@ -178,8 +167,3 @@ def test_no_events_are_an_error_that_names_the_job_to_run(spark: SparkSession, t
     stored_events(spark, tmp_path)
     with pytest.raises(PipelineError, match="got no events"):
         gather(spark, common(tmp_path))
-
-
-def test_a_report_of_tables_elsewhere_needs_a_file(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["report", "--out", "s3a://bucket/tables"]) == ExitCode.USAGE
-    assert "--to: got none, expected a file" in capsys.readouterr().err

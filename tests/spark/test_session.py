@@ -1,15 +1,13 @@
 from collections.abc import Iterator
-from typing import Any
 
 import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from eventlog.schema import FIELDS
 from pipeline.core.errors import PipelineError
-from pipeline.core.schema import event_schema, table_schema
+from pipeline.core.schema import table_schema
 from pipeline.core.tables import TABLES
-from pipeline.running.session import TELL_OF_TASKS, build_session, tasks_fail_quietly
+from pipeline.running.session import build_session
 
 
 def test_session_counts_in_utc(spark: SparkSession) -> None:
@@ -29,25 +27,9 @@ def test_workers_run_this_python_with_its_libraries(spark: SparkSession) -> None
     assert len(rows) == 1
 
 
-def test_every_field_of_an_event_has_a_spark_type(spark: SparkSession) -> None:
-    assert spark.createDataFrame([], event_schema()).columns == [field.name for field in FIELDS]
-
-
 def test_every_table_has_a_spark_schema(spark: SparkSession) -> None:
     for table in TABLES.values():
         assert spark.createDataFrame([], table_schema(table)).columns == [column.name for column in table.columns]
-
-
-def test_stacks_of_failed_tasks_are_printed_only_where_nobody_else_tells(spark: SparkSession) -> None:
-    jvm: Any = spark._jvm
-
-    def telling() -> set[str]:
-        loggers = {name: jvm.org.slf4j.LoggerFactory.getLogger(name) for name in TELL_OF_TASKS}
-        return {name for name, logger in loggers.items() if logger.isErrorEnabled()}
-
-    with tasks_fail_quietly(spark):
-        assert telling() == set()
-    assert telling() == set(TELL_OF_TASKS)
 
 
 def test_delta_without_its_jars_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

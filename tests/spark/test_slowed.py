@@ -17,8 +17,6 @@ from pipeline.replay.marks import replayed
 from pipeline.report.gather import gather
 from pipeline.store.sinks import read_table, write_table
 from pipeline.transforms.slowed import slowed
-from pipeline.transforms.storms import arrivals
-from pipeline.transforms.usage import usage
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import UsageSettings
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
@@ -95,18 +93,6 @@ def test_paused_connections_are_added_up_until_they_are_released(spark: SparkSes
     assert (row["max_ratio_permille"], row["max_pressure_permille"]) == (850, None)
 
 
-def test_a_pause_soon_after_a_release_adds_to_those_that_are_still_paused(spark: SparkSession) -> None:
-    (row,) = found(
-        spark,
-        connections(0, "pause", 100),
-        connections(1, "resume", 64),
-        connections(2, "pause", 64),
-        connections(3, "resume", 64),
-        connections(4, "resume", 36),
-    )
-    assert (row["seconds"], row["most_connections"]) == (100 + 36 + 100 + 36, 100)
-
-
 def test_pauses_end_with_the_start_of_the_proxy_that_made_them(spark: SparkSession) -> None:
     rows = found(
         spark,
@@ -145,15 +131,6 @@ def test_events_of_version_3_say_why_and_how_many_are_paused(spark: SparkSession
         ("adaptive", "recovery", 10.0, None),
         ("threshold", "memory and brokers", 10 * 5 + 4 * 2, None),
     ]
-
-
-def test_old_events_slow_nobody_and_decisions_are_no_watch_frames(spark: SparkSession) -> None:
-    events = [event(0), event(1, kind="watch_init"), rate(5, "activate", 10), connections(6, "pause", 1)]
-    assert found(spark, *events[:2]) == []
-    counted = usage(frame(spark, events), 60).collect()
-    assert [(row["requests"], row["watch_frames"]) for row in counted] == [(1, 1)]
-    seconds = arrivals(frame(spark, events)).collect()
-    assert [(row["requests"], row["watch_frames"]) for row in seconds] == [(1, 1)]
 
 
 def test_other_marks_replay_each_start_of_each_proxy(spark: SparkSession) -> None:

@@ -91,10 +91,3 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
         "client_version": ("v1", 8, 1),
         "proxy_id": ("p1", 7, 0),
     }
-
-
-def test_no_storms_are_no_rows(spark: SparkSession) -> None:
-    events = frame(spark, [event()])
-    seconds = hot_seconds(spark, [])
-    assert storms(events, seconds, []).count() == 0
-    assert storm_members(events, seconds, 3).count() == 0

@@ -1,6 +1,5 @@
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -8,8 +7,6 @@ from pyspark.sql import functions as F
 
 from benchmarks.pipeline.generate.output import events_frame
 from benchmarks.pipeline.generate.settings import GenerateSettings
-from pipeline.core.schema import require_table
-from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket, quantiles
 from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing, top_costs, usage, waits
 from tests.support.pipeline.buckets import bucket_of, middle_us
@@ -30,20 +27,6 @@ def only_row(found: DataFrame) -> dict[str, Any]:
     rows = found.collect()
     assert len(rows) == 1
     return dict(rows[0].asDict())
-
-
-def test_tables_are_as_declared(spark: SparkSession) -> None:
-    events = frame(spark, [event()])
-    one = usage(events, 60)
-    for found, table in (
-        (one, USAGE),
-        (waits(events, 60), WAITS),
-        (add_usage(one), USAGE),
-        (add_waits(waits(events, 60)), WAITS),
-        (sharing(one), SHARING),
-        (top_costs(one, 3), TOP_COSTS),
-    ):
-        require_table(found, table)
 
 
 def test_sums_of_a_window(spark: SparkSession) -> None:
@@ -121,37 +104,6 @@ def test_watch_frames_are_counted_apart(spark: SparkSession) -> None:
     assert rows == {("watch", bucket_of(300), 1), ("watch", -1, 1)}
 
 
-def test_windows_and_everyone_have_rows_of_their_own(spark: SparkSession) -> None:
-    events = [
-        event(0),
-        event(MINUTE_US - 1),
-        event(MINUTE_US),
-        event(1, principal=None),
-        event(2, client_version="v2"),
-        event(3, namespace="u/b", tenant="u"),
-    ]
-    rows = usage(frame(spark, events), 60).orderBy("window_start", "namespace", "principal", "client_version").collect()
-    got = [(row["window_start"].minute, row["tenant"], row["principal"], row["client_version"]) for row in rows]
-    assert got == [(0, "t", None, "v1"), (0, "t", "alice", "v1"), (0, "t", "alice", "v2"), (0, "u", "alice", "v1"),
-                   (1, "t", "alice", "v1")]  # fmt: skip
-    assert [row["requests"] for row in rows] == [1, 2, 1, 1, 1]
-
-
-def test_waits_fall_into_buckets(spark: SparkSession) -> None:
-    events = [
-        event(0, total_us=1000),
-        event(1, heap_wait_us=3, heap_update_wait_us=4, direct_wait_us=1, total_us=1000),
-        event(2, heap_wait_us=8, total_us=5000),
-    ]
-    rows = {(row["wait"], row["bucket"]): row["count"] for row in waits(frame(spark, events), 60).collect()}
-    assert rows == {
-        ("memory", -1): 1,
-        ("memory", 24): 2,
-        ("total", bucket_of(1000)): 2,
-        ("total", bucket_of(5000)): 1,
-    }
-
-
 def test_waits_are_counted_by_the_hour_or_a_longer_window(spark: SparkSession) -> None:
     hour = 3600 * SECOND_US
     events = frame(spark, [event(0), event(59 * MINUTE_US), event(hour)])
@@ -166,19 +118,6 @@ def test_buckets_of_spark_are_those_of_python(spark: SparkSession) -> None:
         spark.createDataFrame([(us,) for us in edges], "us long").select("us", bucket(F.col("us")).alias("b")).collect()
     )
     assert [row.b for row in found] == [bucket_of(row.us) for row in found]
-
-
-def test_quantiles_are_near_the_exact_ones(spark: SparkSession) -> None:
-    rng = np.random.default_rng(5)
-    exact = pd.DataFrame({"who": rng.choice(["a", "b"], 2000), "us": rng.lognormal(8, 2, 2000).astype(np.int64)})
-    rows = spark.createDataFrame(exact).select("who", bucket(F.col("us")).alias("bucket"), F.lit(1).alias("count"))
-    found = quantiles(rows, ["who"]).toPandas().set_index("who")
-    for who in ("a", "b"):
-        one = exact[exact["who"] == who]
-        assert found.loc[who, "count"] == len(one)
-        for name, share in (("p50_us", 0.5), ("p95_us", 0.95), ("p99_us", 0.99), ("max_us", 1.0)):
-            true = np.quantile(one["us"], share, method="inverted_cdf")
-            assert found.loc[who, name] == pytest.approx(true, rel=0.045)
 
 
 def test_quantiles_of_a_hundred_take_the_rank_that_the_share_says(spark: SparkSession) -> None:
@@ -244,13 +183,6 @@ def test_dearest_come_first_in_each_hour_and_in_all(spark: SparkSession) -> None
     assert got["hour", 13, "tenant", 2] == ("u", 2.0, pytest.approx(2 / 11))
     assert got["whole", None, "principal", 1] == ("alice", 17.0, 1.0)
     assert {row["dimension"] for row in found} == set(DIMENSIONS)
-
-
-def test_equal_costs_are_in_the_order_of_names(spark: SparkSession) -> None:
-    events = [event(n, namespace=name) for n, name in enumerate(("t/z", "t/m", "t/b"))]
-    found = top_costs(usage(frame(spark, events), 60), 5)
-    rows = found.where("measure = 'requests' and period = 'whole' and dimension = 'namespace'").orderBy("rank")
-    assert [(row["rank"], row["name"]) for row in rows.collect()] == [(1, "t/b"), (2, "t/m"), (3, "t/z")]
 
 
 def test_what_sharing_saved(spark: SparkSession) -> None:

@@ -26,13 +26,6 @@ def tables(spark: SparkSession, out: Path) -> CommonSettings:
     return common
 
 
-def test_duckdb_that_cannot_add_up_is_refused_or_left_out(spark: SparkSession, tmp_path: Path) -> None:
-    common = tables(spark, tmp_path / "a[b]")
-    assert make_usage(spark, UsageSettings(common)).requests == 10
-    with pytest.raises(PipelineError, match=r"--engine duckdb: got --format parquet at .*, expected Parquet"):
-        make_usage(spark, UsageSettings(common, engine="duckdb"))
-
-
 def test_files_of_before_a_column_was_there_are_added_up(spark: SparkSession, tmp_path: Path) -> None:
     common = tables(spark, tmp_path)
     for path in (tmp_path / "events").rglob("*.parquet"):

@@ -6,7 +6,6 @@ from pathlib import Path
 from threading import Event
 
 import pytest
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
@@ -16,16 +15,14 @@ from pipeline.core.schema import table_schema
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.slowed import SLOWED
-from pipeline.core.tables.storms import ARRIVALS, STORMS
+from pipeline.core.tables.storms import STORMS
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
-from pipeline.jobs.compact import CompactSettings, compact
 from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.store.sinks import open_store, read_table
-from pipeline.transforms.storms import BurstRule
 from pipeline.transforms.usage import add_usage, add_waits, usage, waits
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import StreamSettings, UsageSettings, UsageSummary
-from pipeline.usage.stream import add_batch, follow_usage
+from pipeline.usage.stream import follow_usage
 from pipeline.usage.tables import StreamOwnsError, read_usage, read_waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
@@ -222,60 +219,12 @@ def add_up(spark: SparkSession, common: CommonSettings) -> list[int]:
     return [store.add_up(table, date(2026, 1, 2), added) for table, added in ((USAGE, add_usage), (WAITS, add_waits))]
 
 
-def test_compaction_adds_up_parts_and_frees_what_the_stream_has_replaced(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.jobs.compact.REPLACED_HOURS", 0)
-    for second in (1, 2):
-        add_events(spark, common, second)
-        follow()
-
-    def files() -> list[int]:
-        return [len(list(Path(common.out, table.name).glob("*.parquet"))) for table in (SHARING, TOP_COSTS)]
-
-    before, said = files(), list[str]()
-    compact(spark, CompactSettings(common, date(2026, 1, 2)), said.append)
-    assert [left < there for there, left in zip(before, files(), strict=True)] == [True, True]
-    assert [row.requests for row in read_table(spark, common, SHARING).collect()] == [2]
-    assert [line for line in said if "added up" in line] == [
-        "usage: the parts of 1 days added up",
-        "waits: the parts of 1 days added up",
-    ]
-    assert parts(spark, common, USAGE) == {date(2026, 1, 1): [2]}
-
-
 def parts(spark: SparkSession, common: CommonSettings, table: Table) -> dict[date, list[int]]:
     """Give the parts of each day of a table."""
     found: dict[date, set[int]] = {}
     for row in read_table(spark, common, table).select("date", "part").collect():
         found.setdefault(row.date, set()).add(row.part)
     return {day: sorted(numbers) for day, numbers in sorted(found.items())}
-
-
-def test_stream_that_is_told_to_stop_before_it_found_anything_has_not_failed(
-    spark: SparkSession, common: CommonSettings
-) -> None:
-    add_events(spark, common)
-    stop = Event()
-    stop.set()
-    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000)
-    assert follow_usage(spark, UsageSettings(common), stream, lambda text: None, stop).rows == 0
-    assert read_table(spark, common, USAGE).isEmpty()
-
-
-def test_stream_that_cannot_be_leaves_nothing(spark: SparkSession, common: CommonSettings) -> None:
-    add_events(spark, common, 1)
-    with pytest.raises(IllegalArgumentException):
-        follow_usage(spark, UsageSettings(common), StreamSettings("c", trigger_us=-1_000), lambda text: None)
-    assert make_usage(spark, UsageSettings(common)).requests == 1
-
-
-def test_batch_that_comes_again_adds_nothing(spark: SparkSession, common: CommonSettings) -> None:
-    store = open_store(spark, common)
-    for _ in range(2):
-        add_batch(store, frame(spark, [event()]), 60, 0)
-    assert [row.requests for row in read_usage(spark, common).collect()] == [1]
-    assert read_table(spark, common, WAITS).count() == 2
 
 
 def test_stream_does_not_add_to_what_a_batch_made(
@@ -303,41 +252,6 @@ def test_jobs_without_events_say_so_and_change_nothing(spark: SparkSession, plai
         find_storms(spark, StormSettings(plain, period=later))
     assert read_table(spark, plain, USAGE).count() == 1
     assert open_store(spark, plain).read(STORMS) is None
-
-
-def test_storms_are_found_in_the_table_of_events(spark: SparkSession, plain: CommonSettings) -> None:
-    add_events(spark, plain, 1, 2, 3, *[5] * 9)
-    summary = find_storms(spark, StormSettings(plain, BurstRule(3.0, 5, 1)))
-    assert (summary.storms, summary.seconds, summary.peak_rate) == (1, 4, 9)
-    assert count(spark, plain, ARRIVALS) == 4
-    assert [row.requests for row in read_table(spark, plain, STORMS).collect()] == [9]
-
-
-def count(spark: SparkSession, common: CommonSettings, table: Table) -> int:
-    return read_table(spark, common, table).count()
-
-
-@pytest.mark.usefixtures("parts_alone")
-def test_what_was_merged_before_the_stream_had_read_it_is_counted_once(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
-) -> None:
-    for seconds in ((1,), (2,)):
-        add_events(spark, common, *seconds)
-    compact(spark, CompactSettings(common, date(2026, 1, 2)), lambda _: None)
-    add_events(spark, common, 3)
-    follow()
-    add_events(spark, common, 4)
-    compact(spark, CompactSettings(common, date(2026, 1, 2)), lambda _: None)
-    follow()
-    events = read_table(spark, common, EVENTS)
-    assert rows_of(read_usage(spark, common)) == rows_of(usage(events, 60))
-    assert rows_of(read_waits(spark, common)) == rows_of(waits(events, 60))
-
-
-def test_stream_of_plain_parquet_is_refused(spark: SparkSession, plain: CommonSettings) -> None:
-    add_events(spark, plain, 1)
-    with pytest.raises(PipelineError, match="--stream: got --format parquet, expected delta"):
-        follow_usage(spark, UsageSettings(plain), StreamSettings("c"), lambda text: None)
 
 
 @pytest.mark.usefixtures("parts_alone")

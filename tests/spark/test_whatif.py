@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, Outcome
 from pipeline.core.schema import event_schema
 from pipeline.replay.calibrate import calibrate
@@ -14,7 +13,7 @@ from pipeline.replay.parts import Way, survey
 from pipeline.replay.slices import read_slice
 from pipeline.replay.traces import Prepared, prepare, replay_input
 from tests.support.pipeline.aggregates import NOTHING, added
-from tests.support.pipeline.replay_events import REFUSED, START_US, requests, storm
+from tests.support.pipeline.replay_events import REFUSED, requests, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)
 GRID = (TIGHT, Limits(heap_bytes=2 * MIB, direct_bytes=MIB), Limits(fairness="tenant", heap_bytes=MIB), Limits())
@@ -98,31 +97,6 @@ def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tm
     assert whole.recorded.outcomes[Outcome.OVERSIZE] == whole.simulated.outcomes[Outcome.OVERSIZE] == 1
 
 
-@pytest.mark.parametrize(("asked", "heap_bytes"), [("q", 10), ("m", 99)])
-def test_request_is_like_its_question_whether_or_not_others_must_look_further(
-    spark: SparkSession, asked: str, heap_bytes: int
-) -> None:
-    refused = {**REFUSED, "at_us": 5, "outcome_stage": "upstream"}
-    rows = replay_input(
-        events(
-            spark,
-            {"at_us": 4, "heap_actual_bytes": 10},
-            {"at_us": 6, "heap_actual_bytes": 20},
-            {"at_us": 1, "proxy_id": "p2", "heap_actual_bytes": 30},
-            refused,  # 3: the last before it, of its own proxy
-            {**refused, "at_us": 3},  # 4: none before it
-            # 5: of no other question, or of one that nobody answered, so that namespaces are looked at, too.
-            {**refused, "question_hash": asked, "mode": "PERSISTENT" if asked == "m" else "ALL"},
-            {"at_us": 4, "heap_actual_bytes": 99, "question_hash": "o"},
-        )
-    )
-    found = {row.seq: row for row in rows.collect()}
-    assert [found[seq].heap_bytes for seq in range(7)] == [10, 20, 30, 10, 10, heap_bytes, 99]
-    assert [seq for seq in range(7) if found[seq].imputed] == [3, 4, 5]
-    assert found[3].broker == found[0].broker == found[5].broker
-    assert (found[3].question, found[4].question) == (found[0].question, found[0].question)
-
-
 def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSession) -> None:
     alone = {"group_size": 1, "direct_byte_us": 1_500_000}  # of 1000 bytes that were written for 2000 us
     rows = replay_input(
@@ -143,13 +117,6 @@ def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSe
     assert (found[6], found[7]) == (1500, 1500)
 
 
-def test_trace_is_sorted_and_described(stormed: Prepared) -> None:
-    whole = read_slice(stormed.path, "p1", 0, 0, START_US + 10_000_000)
-    assert (np.diff(whole.numbers["arrival_us"]) >= 0).all()
-    assert (stormed.rows, stormed.imputed_share, stormed.largest) == (600, 0.0, (400_000, 200_000))
-    assert stormed.usual_limits == Limits()
-
-
 def test_proxy_that_several_tasks_wrote_is_in_order_of_time(
     spark: SparkSession, stormed: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,11 +129,6 @@ def test_proxy_that_several_tasks_wrote_is_in_order_of_time(
         one, other = (read_slice(each.path, proxy.proxy_id, 0, 0, proxy.last_us + 1) for each in (shared, stormed))
         assert all(np.array_equal(one.numbers[name], other.numbers[name]) for name in one.numbers)
         assert all(np.array_equal(one.names[name], other.names[name]) for name in one.names)
-
-
-def test_nothing_to_replay_is_said(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(PipelineError, match="nothing to replay"):
-        prepare(spark, events(spark, {"kind": "watch_init"}), str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize("way", Way)
@@ -200,14 +162,3 @@ def test_windows_with_a_warm_up_come_to_what_whole_traces_do(spark: SparkSession
         one, other = totals[Place(1, 1), number].counts, expected[number]
         assert one.outcomes.sum() == other.outcomes.sum() == 600
         assert np.abs(one.outcomes - other.outcomes).sum() <= 0.05 * 600
-
-
-def test_windows_cut_where_nobody_is_there_are_exact(spark: SparkSession, tmp_path: Path) -> None:
-    pieces = [{**each, "at_us": each["at_us"] + 60_000_000 * day} for day in range(3) for each in storm(day, 150)]
-    prepared = prepare(spark, events(spark, *pieces), str(tmp_path / "replay_input"))
-    found = survey(spark, prepared, rows=110)
-    assert {len(windows) for windows in found.windows.values()} == {3}
-    totals = replay_grid(spark, prepared, found, [Place(1, 1)], GRID)
-    expected = loop(prepared)
-    assert all(same(totals[Place(1, 1), number], expected[number]) for number in range(len(GRID)))
-    assert {total.short_warm_ups for total in totals.values()} == {0}

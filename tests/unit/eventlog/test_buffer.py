@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from eventlog.buffer import ENTRY_BYTES, MOST_DROPPED, Encode, EventBuffer, NumberedEvent, Stamp, Tee
-from eventlog.schema import FIELDS, SCHEMA_VERSION
+from eventlog.schema import FIELDS
 from eventlog.sink import STAMPED
 from tests.unit.eventlog.parts import BOOT, encode, tee
 
@@ -34,34 +34,6 @@ def test_event_has_the_same_number_in_every_sink_also_if_one_drops() -> None:
     assert times(small) == [(1, 0), (2, 1)]
     assert times(large) == [(n + 1, n) for n in range(5)]
     assert (small.dropped, large.dropped) == (3, 0)
-
-
-def test_next_event_that_gets_in_says_how_many_did_not() -> None:
-    buffer = EventBuffer(ROOM_FOR_TWO)
-    log = tee([buffer])
-    for _ in range(5):
-        log.put({})
-    buffer.take(9)
-    log.put({})
-    log.put({})
-    assert [(seq, dropped_before) for seq, dropped_before, _ in buffer.take(9)] == [(6, 3), (7, 0)]
-
-
-def test_memory_of_what_was_taken_is_free_again() -> None:
-    buffer = EventBuffer(ROOM_FOR_TWO)
-    log = tee([buffer])
-    for _ in range(10):
-        log.put({})
-        log.put({})
-        assert buffer.pending_bytes == 2 * (ENTRY_BYTES + 1)
-        assert len(buffer.take(2)) == 2
-    assert (buffer.dropped, buffer.pending_bytes, len(buffer)) == (0, 0, 0)
-
-
-def test_long_texts_of_clients_count() -> None:
-    buffer = EventBuffer(ROOM_FOR_TWO)
-    tee([buffer]).put({"client_version": "v" * 10_000})
-    assert buffer.dropped == 1
 
 
 @pytest.mark.parametrize("encoder", [encode, orjson.dumps])
@@ -119,36 +91,5 @@ def test_taker_is_woken(wake: str) -> None:
     thread.join(30)
 
 
-def test_taker_is_woken_once_for_each_ring_and_rings_do_not_pile_up() -> None:
-    buffer = EventBuffer(ROOM_FOR_TWO)
-    buffer.ring()
-    buffer.ring()
-    buffer.wait(3600)
-    assert buffer._bell.locked()
-
-
-def test_line_has_the_stamp_and_the_event() -> None:
-    line = stamped_line((7, 2, rest({"kind": "get_topics", "total_us": 5})))
-    assert line == {
-        "schema_version": SCHEMA_VERSION, "proxy_id": "proxy", "boot_id": BOOT, "cluster": None, "seq": 7,
-        "dropped_before": 2, "kind": "get_topics", "total_us": 5,
-    }  # fmt: skip
-
-
-def test_line_names_the_cluster_that_the_proxy_serves() -> None:
-    line = Stamp("proxy", BOOT, encode, "pulsar-east").line((1, 0, rest({"kind": "get_topics"})))
-    assert json.loads(line)["cluster"] == "pulsar-east"
-
-
-def test_line_ends_once_and_holds_no_other_end() -> None:
-    line = Stamp('a"\n', BOOT, encode).line((1, 0, rest({"tenant": "a\nb"})))
-    assert line.count(b"\n") == 1
-    assert json.loads(line)["proxy_id"] == 'a"\n'
-
-
 def test_number_of_the_dropped_fits_its_type() -> None:
     assert stamped_line((1, MOST_DROPPED, rest({"kind": ""})), lost=5)["dropped_before"] == MOST_DROPPED
-
-
-def test_what_is_lost_behind_the_buffer_is_added() -> None:
-    assert stamped_line((9, 2, rest({"kind": ""})), lost=3)["dropped_before"] == 5

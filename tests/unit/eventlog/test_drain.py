@@ -28,34 +28,6 @@ def test_full_block_is_written_at_once() -> None:
     assert line.drain.counts.written + line.drain.in_hand == 40
 
 
-def test_store_hears_of_time_also_without_events() -> None:
-    line = Line()
-    line.drain.step(100.0)
-    line.drain.step(101.0)
-    assert (line.store.ticks, line.store.blocks, line.store.opened) == (2, [], 1)
-
-
-def test_block_that_failed_is_kept_and_written_later() -> None:
-    line = Line()
-    line.store.failures = [StoreError("no"), StoreError("no")]
-    line.put(3)
-    assert line.drain.step(100.0) == 1.0
-    assert line.drain.step(101.0) == 2.0
-    line.drain.step(103.0)
-    assert [event["seq"] for event in line.store.events] == [1, 2, 3]
-    assert (line.drain.counts.errors, line.drain.counts.lost, line.reports) == (2, 0, ["no", "no"])
-
-
-def test_nothing_is_tried_before_the_pause_is_over_and_nothing_more_is_taken() -> None:
-    line = Line()
-    line.store.failures = [StoreError("no")]
-    line.put()
-    line.drain.step(100.0)
-    line.put(5)
-    assert line.drain.step(100.25) == 0.75
-    assert (len(line.buffer), line.drain.in_hand, line.store.blocks) == (5, 1, [])
-
-
 def test_pause_grows_to_its_bound_and_begins_anew_after_a_success() -> None:
     line = Line()
     line.store.failures = [StoreError("no")] * 8
@@ -71,21 +43,6 @@ def test_pause_grows_to_its_bound_and_begins_anew_after_a_success() -> None:
     assert line.drain.step(now + 1.0) == 1.0
 
 
-def test_what_was_dropped_meanwhile_is_said_in_the_next_event() -> None:
-    line = Line(limit_bytes=2_000)
-    line.store.failures = [StoreError("no")]
-    line.put()
-    line.drain.step(100.0)
-    line.put(50)
-    dropped = line.buffer.dropped
-    assert dropped > 0
-    line.drain.step(101.0)
-    line.put()
-    line.drain.step(102.0)
-    assert line.store.events[-1]["dropped_before"] == dropped
-    assert line.store.events[-1]["seq"] == 52
-
-
 def test_events_that_a_store_lost_are_counted_and_said() -> None:
     line = Line()
     line.put(4)
@@ -98,37 +55,6 @@ def test_events_that_a_store_lost_are_counted_and_said() -> None:
     line.drain.step(103.0)
     assert (line.drain.counts.written, line.drain.counts.lost) == (6, 4)
     assert [(event["seq"], event["dropped_before"]) for event in line.store.events[-2:]] == [(5, 4), (6, 0)]
-
-
-def test_first_event_in_hand_tells_of_all_that_is_missing_before_it() -> None:
-    line = Line(limit_bytes=2_000)
-    line.put(1)
-    line.drain.step(100.0)
-    line.put(1, tenant=object())
-    line.put(50)
-    dropped = line.buffer.dropped - 1  # the one that is no JSON is told of by the next
-    line.store.failures = [StoreError("gone", lost_events=1), StoreError("no"), StoreError("gone", lost_events=1)]
-    for now in (101.0, 102.0, 104.0, 108.0):
-        line.drain.step(now)
-    line.put(1)
-    line.drain.step(109.0)
-    gaps = {event["seq"]: event["dropped_before"] for event in line.store.events[1:] if event["dropped_before"]}
-    assert gaps == {3: 3, 53: dropped}
-
-
-def test_loss_with_nothing_in_hand_is_told_by_the_next_event() -> None:
-    class Losing(MemoryStore):
-        def tick(self, now: float) -> None:
-            if now == 101.0:
-                raise StoreError("gone", lost_events=2)
-
-    line = Line(Losing())
-    line.put(2)
-    line.drain.step(100.0)
-    line.drain.step(101.0)
-    line.put(1)
-    line.drain.step(103.0)
-    assert [event["dropped_before"] for event in line.store.events] == [0, 0, 2]
 
 
 def test_end_writes_what_is_left_although_what_was_written_is_gone() -> None:
@@ -147,38 +73,12 @@ def test_end_writes_what_is_left_although_what_was_written_is_gone() -> None:
     assert (line.drain.counts.lost, line.drain.in_hand) == (6, 0), "a second failure ends it"
 
 
-def test_event_that_is_no_json_costs_itself_alone() -> None:
-    line = Line()
-    line.put(1)
-    line.put(1, tenant=object())
-    line.put(1)
-    line.drain.step(100.0)
-    assert [(event["seq"], event["dropped_before"]) for event in line.store.events] == [(1, 0), (3, 1)]
-    assert (line.buffer.dropped, line.drain.counts.lost) == (1, 0)
-    assert line.reports[0].startswith("TypeError")
-
-
-def test_end_writes_everything_and_closes_the_store() -> None:
-    line = Line(limit_bytes=2**30)
-    line.put(200, broker="b" * 5000)
-    line.buffer.close()
-    line.drain.finish(100.0)
-    assert len(line.store.events) == 200
-    assert line.store.closed == 1
-
-
 def test_end_gives_up_at_the_first_failure_and_counts_the_rest() -> None:
     line = Line(limit_bytes=2**30)
     line.put(200, broker="b" * 5000)
     line.store.failures = [StoreError("no")]
     line.drain.finish(100.0)
     assert (line.drain.counts.lost, line.drain.counts.written, len(line.buffer), line.drain.in_hand) == (200, 0, 0, 0)
-
-
-def test_end_without_events_opens_nothing() -> None:
-    line = Line()
-    line.drain.finish(100.0)
-    assert (line.store.opened, line.store.closed) == (0, 0)
 
 
 def drain_thread(store: MemoryStore, crashed: list[Exception]) -> tuple[EventBuffer, DrainThread]:
@@ -197,18 +97,6 @@ def test_thread_writes_until_the_buffer_closes() -> None:
     buffer.close()
     assert thread.join(30)
     assert (len(store.events) + buffer.dropped, store.closed, crashed) == (500, 1, [])
-
-
-def test_thread_that_crashes_says_so_and_lets_nothing_in_any_more() -> None:
-    class Broken(MemoryStore):
-        def tick(self, now: float) -> None:
-            raise RuntimeError("broken")
-
-    crashed: list[Exception] = []
-    buffer, thread = drain_thread(Broken(), crashed)
-    thread.start()
-    assert thread.join(30)
-    assert (buffer.closed, [str(error) for error in crashed]) == (True, ["broken"])
 
 
 def test_events_of_a_thread_that_crashed_are_lost() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import fcntl
-import gzip
 import os
 import shutil
 from pathlib import Path
@@ -11,9 +10,8 @@ from typing import Any
 import pytest
 
 from eventlog.drain import StoreError
-from eventlog.file_names import damaged_name, file_name, finished_name, is_open_name, new_name, open_name
+from eventlog.file_names import file_name, new_name, open_name
 from eventlog.files import FileStore
-from eventlog.total import delete_oldest, finished_files, oldest_first
 from tests.unit.eventlog.parts import BOOT, MIB, Disk, file_line, file_settings, finished, hidden, read_events, seqs
 
 OTHER_BOOT = "fedcba9876543210"
@@ -50,14 +48,6 @@ def test_each_flush_is_readable_while_the_file_is_written(tmp_path: Path) -> Non
     store.close()
 
 
-def test_gzip_reads_it_as_one_file(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    store.write(lines(1), 100.0)
-    store.write(lines(2), 100.0)
-    store.close()
-    assert gzip.decompress(finished(tmp_path)[0].read_bytes()).count(b"\n") == 2
-
-
 def test_old_file_is_finished_without_more_events(tmp_path: Path) -> None:
     store = store_of(tmp_path, max_age_seconds=60.0)
     store.write(lines(1), 100.0)
@@ -74,22 +64,6 @@ def test_large_file_is_finished_and_the_next_begun(tmp_path: Path) -> None:
     store.close()
     assert [seqs(path) for path in finished(tmp_path)] == [[1, 2], [3, 4], [5]]
     assert store.counts.finished == 3
-
-
-def test_without_events_there_is_no_file(tmp_path: Path) -> None:
-    store = store_of(tmp_path / "new")
-    store.tick(100.0)
-    store.close()
-    assert list((tmp_path / "new").iterdir()) == []
-
-
-def test_file_whose_first_flush_failed_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = store_of(tmp_path)
-    Disk(monkeypatch, room=0)
-    with pytest.raises(StoreError, match="no space left on device"):
-        store.write(lines(1), 100.0)
-    store.close()
-    assert list(tmp_path.iterdir()) == []
 
 
 # --- disks that fail ------------------------------------------------------------------------------
@@ -112,21 +86,6 @@ def test_full_disk_costs_no_event_once_there_is_room_again(tmp_path: Path, monke
     assert line.reports == [f"{tmp_path}: no space left on device"]
 
 
-def test_disk_that_stays_full_fills_the_buffer_and_then_drops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    line = file_line(tmp_path)
-    disk = Disk(monkeypatch, room=0)
-    line.put()
-    line.drain.step(100.0)
-    line.put(1000, broker="b" * 1000)
-    assert line.buffer.dropped > 0
-    disk.room = MIB
-    line.drain.step(110.0)
-    line.put()
-    line.drain.finish(111.0)
-    events = read_events(finished(tmp_path)[0])
-    assert (events[-1]["seq"], events[-1]["dropped_before"]) == (1002, line.buffer.dropped)
-
-
 def test_file_that_cannot_be_cut_is_finished_by_the_next_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = file_line(tmp_path)
     line.put(2)
@@ -146,44 +105,6 @@ def test_file_that_cannot_be_cut_is_finished_by_the_next_look(tmp_path: Path, mo
     assert hidden(tmp_path) == []
 
 
-@pytest.mark.parametrize("fault", ["deleted", "cannot be cut"])
-def test_file_that_cannot_even_be_closed_costs_no_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    class Stuck:
-        """The file as a network that is gone leaves it: what is done with it fails, its closing as well."""
-
-        def __init__(self, file: Any) -> None:
-            self._file = file
-
-        def fileno(self) -> int:
-            return int(self._file.fileno())
-
-        def close(self) -> None:
-            self._file.close()
-            raise OSError(errno.EIO, "Input/output error")
-
-    def refuse(descriptor: int, length: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    line = file_line(tmp_path)
-    line.put(2)
-    line.drain.step(100.0)
-    line.store._open.file = Stuck(line.store._open.file)
-    with monkeypatch.context() as broken:
-        if fault == "deleted":
-            hidden(tmp_path)[0].unlink()
-        else:
-            Disk(broken, room=10)
-            broken.setattr(os, "ftruncate", refuse)
-        line.put(2)
-        line.drain.step(101.0)
-    line.drain.step(110.0)
-    line.drain.finish(111.0)
-    assert sorted(seqs(*finished(tmp_path))) == ([3, 4] if fault == "deleted" else [1, 2, 3, 4])
-    assert line.drain.counts.lost == (2 if fault == "deleted" else 0)
-
-
 def test_directory_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     directory = tmp_path / "events"
     line = file_line(directory)
@@ -199,15 +120,6 @@ def test_directory_that_is_deleted_is_made_again(tmp_path: Path) -> None:
     (path,) = finished(directory)
     assert [(event["seq"], event["dropped_before"]) for event in read_events(path)] == [(4, 3), (5, 0)]
     assert (line.drain.counts.lost, line.drain.counts.written) == (3, 5)
-
-
-def test_file_that_is_deleted_before_its_end_is_counted(tmp_path: Path) -> None:
-    line = file_line(tmp_path)
-    line.put(3)
-    line.drain.step(100.0)
-    hidden(tmp_path)[0].unlink()
-    line.drain.finish(101.0)
-    assert (line.drain.counts.lost, line.reports[0].endswith("3 events lost")) == (3, True)
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES, errno.ENOLCK])
@@ -229,14 +141,6 @@ def test_directory_that_cannot_be_written_is_tried_again(
     line.drain.finish(104.0)
     assert seqs(*finished(tmp_path)) == [1, 2]
     assert line.drain.counts.lost == 0
-
-
-def test_path_that_is_a_file_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    line = file_line(tmp_path / "file")
-    line.put()
-    line.drain.step(100.0)
-    assert line.reports == [f"{tmp_path / 'file'}: file exists"]
 
 
 def test_file_whose_end_fails_is_not_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,23 +199,6 @@ def test_oldest_finished_files_are_deleted(tmp_path: Path) -> None:
     assert store.counts.deleted == 1
 
 
-def test_each_deleted_file_is_taken_off_the_sum_once(tmp_path: Path) -> None:
-    for number in range(1, 7):
-        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, 10)
-    store = store_of(tmp_path, max_total_bytes=2500)
-    assert [path.name[-10:] for path in finished(tmp_path)] == ["5.jsonl.gz", "6.jsonl.gz"]
-    assert store.counts.deleted == 4
-
-
-def test_file_that_another_deletes_first_is_off_the_sum_too(tmp_path: Path) -> None:
-    for number in range(1, 4):
-        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, 10)
-    found = oldest_first(finished_files(tmp_path), BOOT, 0)
-    finished(tmp_path)[0].unlink()
-    assert delete_oldest(found, 2500) == 0
-    assert len(finished(tmp_path)) == 2
-
-
 def test_files_of_proxies_that_have_gone_count_and_go_first(tmp_path: Path) -> None:
     for pod in range(4):
         store = store_of(tmp_path, proxy_id=f"pod-{pod}", boot_id=f"{pod:016x}", max_total_bytes=2500)
@@ -320,15 +207,6 @@ def test_files_of_proxies_that_have_gone_count_and_go_first(tmp_path: Path) -> N
         path = tmp_path / new_name(f"pod-{pod}", f"{pod:016x}", 1)
         os.utime(path, (1_000_000 + pod, 1_000_000 + pod))
     assert [path.name[:12] for path in finished(tmp_path)] == ["events-pod-2", "events-pod-3"]
-
-
-def test_what_is_kept_of_damaged_files_counts_too(tmp_path: Path) -> None:
-    kept = damaged_name(new_name("proxy", OTHER_BOOT, 1))
-    put_file(tmp_path, kept, 1000, 20)
-    put_file(tmp_path, new_name("proxy", OTHER_BOOT, 2), 1000, 10)
-    assert store_of(tmp_path, max_total_bytes=1500).counts.deleted == 1
-    assert hidden(tmp_path) == []
-    assert len(finished(tmp_path)) == 1
 
 
 def test_clock_that_was_set_back_does_not_make_the_newest_the_oldest(tmp_path: Path) -> None:
@@ -344,13 +222,6 @@ def test_clock_that_was_set_back_does_not_make_the_newest_the_oldest(tmp_path: P
     store.write(lines(4, size=1000), 103.0)
     store.close()
     assert [path.name for path in finished(tmp_path)] == [new_name("proxy", BOOT, number) for number in (2, 3, 4)]
-
-
-def test_numbers_tell_the_age_of_files_of_one_start(tmp_path: Path) -> None:
-    for number, age in ((1, 10), (2, 7210), (3, 7200)):
-        put_file(tmp_path, new_name("other", OTHER_BOOT, number), 1000, age)
-    found = oldest_first(finished_files(tmp_path), BOOT, 0)
-    assert [file.name.number for file in found] == [1, 2, 3]
 
 
 def test_other_files_stay(tmp_path: Path) -> None:
@@ -414,12 +285,6 @@ def test_open_file_is_never_deleted(tmp_path: Path) -> None:
     store.close()
 
 
-def test_sum_of_zero_deletes_nothing(tmp_path: Path) -> None:
-    put_file(tmp_path, new_name("proxy", OTHER_BOOT, 1), 10_000, 10)
-    store_of(tmp_path, max_total_bytes=0)
-    assert len(finished(tmp_path)) == 1
-
-
 # --- names ----------------------------------------------------------------------------------------
 
 
@@ -431,19 +296,3 @@ def test_any_name_of_a_proxy_is_a_name_of_a_file(tmp_path: Path, proxy_id: str) 
     (path,) = finished(tmp_path)
     assert file_name(path.name) == (file_name(new_name(proxy_id, BOOT, 1)))
     assert seqs(path) == [1]
-
-
-def test_no_two_proxies_share_a_name() -> None:
-    ids = ["a", "a-b", "a/b", "a%2Fb", "p" * 5000, "p" * 5001, f"a-{BOOT}-000001"]
-    assert len({new_name(proxy_id, BOOT, 1) for proxy_id in ids}) == len(ids)
-    found = [file_name(new_name(proxy_id, BOOT, 7)) for proxy_id in ids]
-    assert len({name.proxy for name in found if name}) == len(ids)
-    assert {name[1:] for name in found if name} == {(BOOT, 7)}
-
-
-def test_names_of_open_files_lead_to_the_finished_ones() -> None:
-    name = new_name("proxy", BOOT, 12)
-    assert is_open_name(open_name(name))
-    assert finished_name(open_name(name)) == name
-    assert not is_open_name(name)
-    assert not is_open_name(f".{name}.swp")

@@ -1,10 +1,9 @@
 """Events of topic lists in virtual time: each second stands in the part in which it passed, and nowhere else."""
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import count
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
-from proxy.telemetry.events.recorder import LONGEST_WAIT_SECONDS, TOGETHER
 from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
@@ -128,23 +126,6 @@ def test_a_list_that_leaves_slab_by_slab_costs_less_and_less() -> None:
         (event,) = stage.events.kept
     assert event["direct_held_us"] == 4 * SECOND
     assert event["direct_byte_us"] == stage.held_byte_us["direct_byte_us"] < 3 * SECOND * whole
-
-
-def test_memory_that_grows_costs_what_it_was_at_each_time(stage: ListStage) -> None:
-    asked(stage)
-    stage.advance(2)
-    waiting = taken(stage.limiter.heap, stage.limiter.heap.available)
-    assert waiting.try_update(waiting.size + 1)
-    begin(stage)
-    stage.advance(3)
-    waiting.release()
-    stage.step()
-    stage.advance(4)
-    go_on(stage)
-    (event,) = stage.events.kept
-    estimate, actual = event["heap_estimate_bytes"], event["heap_actual_bytes"]
-    assert event["heap_byte_us"] == (5 * estimate + 4 * actual) * SECOND
-    assert event["heap_held_us"] == 9 * SECOND
 
 
 def test_a_question_asked_again_counts_both_times_and_gives_its_memory_back_in_between(stage: ListStage) -> None:
@@ -291,52 +272,6 @@ def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, mo
     stage.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] = 0
 
 
-def serve_one(stage: ListStage) -> None:
-    asked(stage)
-    begin(stage)
-    go_on(stage)
-
-
-def test_events_of_answered_requests_are_made_together_and_soon(
-    stage: ListStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked_for: list[tuple[float, Callable[[], None]]] = []
-    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: asked_for.append((seconds, call)))
-    serve_one(stage)
-    serve_one(stage)
-    assert not stage.events.kept
-    ((seconds, make),) = asked_for
-    assert seconds == LONGEST_WAIT_SECONDS
-    make()
-    assert [event["outcome"] for event in stage.events.kept] == ["ok", "ok"]
-    for _ in range(TOGETHER):
-        serve_one(stage)
-    assert len(stage.events.kept) == 2 + TOGETHER, "as many as are made at once do not wait"
-    serve_one(stage)
-    assert len(asked_for) == 2, "a full batch begins no new wait, and ends none"
-    asked_for[1][1]()
-
-
-def test_events_are_all_made_when_the_proxy_ends(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
-    serve_one(stage)
-    with pytest.raises(StopIteration):
-        stage.recorder.flush().send(None)
-    assert len(stage.events.kept) == 1
-
-
-def test_event_of_a_client_that_left_says_what_was_known_then(
-    stage: ListStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stage.recorder, "_later", lambda seconds, call: None)
-    (client,) = asked(stage)
-    stage.call(client.leave)
-    stage.step()
-    stage.recorder.make_events()
-    (event,) = stage.events.kept
-    assert (event["outcome"], event["topic_count"]) == ("cancelled", None)
-
-
 def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:
     requests, noted, timelines = 500, [], []
     client = stage.client("alice")
@@ -368,20 +303,6 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
         timeline.work_over()
 
 
-def test_the_size_of_a_frame_is_known_for_every_request_id(stage: ListStage) -> None:
-    clients = [stage.client("alice") for _ in range(4)]
-    with taken(stage.limiter.heap):
-        for client, request_id in zip(clients, (1, 127, 128, 1 << 40), strict=True):
-            stage.numbers = count(request_id)
-            stage.ask(client)
-    stage.step()
-    begin(stage)
-    go_on(stage)
-    sizes = sorted(len(client.socket.peer_bytes) for client in clients)
-    assert sorted(event["response_bytes"] for event in stage.events.kept) == sizes
-    assert len(set(sizes)) == 3
-
-
 def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
     (client,) = asked(stage)
     stage.limiter.heap.set_limit(12_345_678)
@@ -393,17 +314,3 @@ def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
     stage.step()
     limits = {event["namespace"]: (event["heap_limit_bytes"], event["heap_timeout_ms"]) for event in stage.events.kept}
     assert limits == {"t/n": (64 * KIB, 10_000), "t/other": (12_345_678, 1500)}
-
-
-def test_what_the_limiters_looked_like_is_of_the_arrival(stage: ListStage) -> None:
-    with taken(stage.limiter.heap), taken(stage.limiter.direct, 5 * KIB):
-        asked(stage)
-        stage.ask(stage.client("bob"), "t/other")
-        stage.step()
-    stage.step()
-    for client in stage.clients:
-        stage.call(client.leave)
-    stage.step()
-    first, second = stage.events.kept
-    assert (first["heap_queue_len"], first["heap_used_bytes"], first["direct_used_bytes"]) == (0, 64 * KIB, 5 * KIB)
-    assert second["heap_queue_len"] == 1

@@ -45,12 +45,6 @@ def test_a_meter_sums_sizes_times_the_time_they_were_booked() -> None:
     assert (meter.held_us, meter.byte_us) == (9, 2 * 100 + 1 * 50 + 6 * 400)
 
 
-def test_a_meter_that_never_began_is_zero() -> None:
-    meter = Meter()
-    meter.end(5 * US)
-    assert (meter.held_us, meter.byte_us) == (0, 0)
-
-
 @given(
     st.lists(
         st.tuples(st.integers(0, 5_000), st.sampled_from(range(TimelineStage.GROUP, TimelineStage.WRITE + 1))),
@@ -77,17 +71,6 @@ def test_parts_add_up_to_the_life_of_a_member_whenever_it_came_and_left(
     assert took[last] is not None
 
 
-def test_a_part_is_null_until_it_was_reached() -> None:
-    clock = Clock()
-    story, _ = story_of(clock)
-    joined = clock.now_ns
-    for part in (TimelineStage.HEAP, TimelineStage.BROKER, TimelineStage.UPSTREAM):
-        clock.now_ns += 5 * US
-        story.enter(part)
-    took, last = stages_between(story, joined, clock.now_ns)
-    assert (took, last) == ([0, 5, 5, 5, 0, 0, None, None, 0, None], TimelineStage.UPSTREAM)
-
-
 def test_the_last_event_of_a_group_carries_its_cost() -> None:
     clock = Clock()
     story, events = story_of(clock)
@@ -107,21 +90,6 @@ def test_the_last_event_of_a_group_carries_its_cost() -> None:
         "heap_byte_us": 70,
         "direct_byte_us": 18,
     }
-
-
-def test_the_event_of_the_last_member_waits_for_the_end_of_the_work() -> None:
-    clock = Clock()
-    story, events = story_of(clock)
-    story.joined()
-    story.heap_held(10)
-    story.left(Member(story, events))
-    assert events == []
-    clock.now_ns += 9 * US
-    story.heap_over()
-    clock.now_ns += 9 * US
-    story.work_over()
-    (event,) = events
-    assert (event["heap_held_us"], event["heap_byte_us"]) == (9, 90)
 
 
 @pytest.mark.parametrize("admitted", [True, False])

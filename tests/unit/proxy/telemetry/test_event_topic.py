@@ -4,9 +4,10 @@ import asyncio
 import ssl
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import pulsar
 import pytest
 
 from eventlog.drain import StoreError
@@ -16,7 +17,6 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
-from proxy.telemetry.events import topic_sink
 from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.topic import TopicParts, service_url
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
@@ -34,18 +34,23 @@ class Cluster:
         self.kept: list[tuple[str, bytes]] = []
         self.failures: list[Exception] = []
         self.clients: list[Client] = []
-        monkeypatch.setattr(topic_sink, "_new_client", self._client)
-        monkeypatch.setattr(topic_sink, "_new_producer", lambda client, topic: Producer(self, topic))
+        self.producers: list[weakref.ref[Producer]] = []
+        monkeypatch.setattr(pulsar, "Client", self._client)
 
-    def _client(self, settings: TopicSettings, authentication: object) -> "Client":
-        self.clients.append(Client(self))
+    def _client(self, url: str, *, authentication: object, **settings: object) -> "Client":
+        self.clients.append(Client(self, authentication))
         return self.clients[-1]
 
 
 class Client:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, authentication: object) -> None:
         self._cluster = cluster
+        self.authentication = authentication
         self.ended = ""
+
+    def create_producer(self, topic: str, **settings: object) -> "Producer":
+        self._cluster.producers.append(weakref.ref(producer := Producer(self._cluster, topic)))
+        return producer
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         return self._cluster.names
@@ -79,14 +84,6 @@ def store() -> TopicEventStore:
     return TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), lambda: None)
 
 
-def test_messages_are_lines_without_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, topic = Cluster(monkeypatch), store()
-    assert topic.write([b'{"seq":1}\n', b'{"seq":2}\n'], 0.0) == 20
-    assert cluster.kept == [(TOPIC, b'{"seq":1}'), (TOPIC, b'{"seq":2}')]
-    topic.close()
-    assert [client.ended for client in cluster.clients] == ["closed"]
-
-
 def test_blocks_go_to_partitions_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, topic = Cluster(monkeypatch, partitions=2), store()
     for number in range(4):
@@ -109,24 +106,6 @@ def test_block_that_failed_goes_to_the_next_partition_over_a_new_connection(monk
     assert len(cluster.clients) == 2
 
 
-def test_topic_without_partitions_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, topic = Cluster(monkeypatch), store()
-    cluster.names = []
-    with pytest.raises(StoreError, match="names no partition"):
-        topic.write([b"a\n"], 0.0)
-
-
-def test_credentials_that_cannot_be_had_are_a_failure_like_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    Cluster(monkeypatch)
-
-    def refuse() -> Any:
-        raise CredentialsUnavailable("no token")
-
-    topic = TopicEventStore(TopicSettings(TOPIC, "pulsar://broker:6650"), refuse)
-    with pytest.raises(StoreError, match="no token"):
-        topic.write([b"a\n"], 0.0)
-
-
 def test_nothing_connects_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster, topic = Cluster(monkeypatch), store()
     topic.open()
@@ -138,17 +117,9 @@ def test_nothing_connects_before_the_first_event(monkeypatch: pytest.MonkeyPatch
 def test_a_closed_topic_keeps_nothing_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     # A producer of the library keeps threads and descriptors for as long as it is kept itself.
     cluster, topic = Cluster(monkeypatch), store()
-    made: list[weakref.ref[Producer]] = []
-
-    def producer(client: Client, name: str) -> Producer:
-        found = Producer(cluster, name)
-        made.append(weakref.ref(found))
-        return found
-
-    monkeypatch.setattr(topic_sink, "_new_producer", producer)
     topic.write([b"a\n"], 0.0)
     topic.close()
-    assert [found() for found in made] == [None]
+    assert [found() for found in cluster.producers] == [None]
 
 
 # --- credentials ----------------------------------------------------------------------------------
@@ -171,13 +142,8 @@ async def test_own_credentials_are_made_for_the_client_library(data: AuthData | 
     assert type(await in_sink_thread(credentials)).__name__ == kind
 
 
-async def test_certificate_is_shown_if_it_is_the_credential() -> None:
-    own = Plain(lambda: AuthData("tls", b""), ("cert.pem", "key.pem"))
-    credentials = TopicCredentials(own, asyncio.get_running_loop())
-    assert type(await in_sink_thread(credentials)).__name__ == "AuthenticationTLS"
-
-
-async def test_each_connection_gets_the_token_of_its_time_and_never_an_error() -> None:
+async def test_each_connection_gets_the_token_of_its_time_and_never_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulsar, "AuthenticationToken", lambda supplier: supplier)
     tokens: list[str] = ["first", "second"]
 
     def read() -> AuthData:
@@ -186,18 +152,8 @@ async def test_each_connection_gets_the_token_of_its_time_and_never_an_error() -
         return AuthData("token", tokens.pop(0).encode())
 
     credentials = TopicCredentials(Plain(read), asyncio.get_running_loop())
-    await in_sink_thread(credentials)
-    assert await asyncio.to_thread(credentials._fresh_token) == "second"
-    assert await asyncio.to_thread(credentials._fresh_token) == "second"
-
-
-def test_token_is_asked_of_a_loop_that_has_ended() -> None:
-    loop = asyncio.new_event_loop()
-    credentials = TopicCredentials(Plain(lambda: AuthData("token", b"t")), loop)
-    loop.close()
-    assert credentials._fresh_token() == ""
-    with pytest.raises(CredentialsUnavailable):
-        credentials.authentication()
+    fresh = await in_sink_thread(credentials)
+    assert [await asyncio.to_thread(fresh) for _ in range(2)] == ["second", "second"]
 
 
 async def test_admin_api_gets_the_same_as_a_header() -> None:
@@ -211,7 +167,8 @@ async def test_admin_api_gets_the_same_as_a_header() -> None:
 
 
 def load(**keys: str) -> Config:
-    return Config.load(overrides={"brokerServiceURL": "pulsar://a:6650,pulsar://b", "eventLogTopic": TOPIC, **keys})
+    given = {"brokerServiceURL": "pulsar://a:6650,pulsar://b", "brokerWebServiceURL": "http://a:8080"}
+    return Config.load(overrides={**given, "eventLogTopic": TOPIC, **keys})
 
 
 TLS = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://a,b:7000"}
@@ -239,21 +196,28 @@ FOR_THE_TOPIC = {
 
 
 @pytest.mark.parametrize(
-    ("keys", "kind", "token"),
-    [
-        ({}, "AuthenticationToken", "own"),
-        (FOREIGN, "NoneType", None),
-        (FOREIGN | FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
-        (FOR_THE_TOPIC, "AuthenticationToken", "for-the-topic"),
-    ],
+    ("keys", "token"),
+    [({}, "own"), (FOREIGN, None), (FOREIGN | FOR_THE_TOPIC, "for-the-topic"), (FOR_THE_TOPIC, "for-the-topic")],
 )
-async def test_own_credentials_are_for_own_brokers_alone(keys: dict[str, str], kind: str, token: str | None) -> None:
+async def test_own_credentials_are_for_own_brokers_alone(
+    monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], token: str | None
+) -> None:
+    cluster, asked = Cluster(monkeypatch), list[Mapping[str, str]]()
+
+    def admin(urls: object, headers: Callable[[], Mapping[str, str]], *_: object) -> TopicAdmin:
+        asked.append(headers())
+        return Answers(())
+
+    ANSWERS[:] = [Keeping(-1, -1, False)]
+    monkeypatch.setattr("proxy.telemetry.events.topic.TopicAdmin", admin)
+    monkeypatch.setattr(pulsar, "AuthenticationToken", lambda supplier: supplier)
     own, loop = Plain(lambda: AuthData("token", b"own")), asyncio.get_running_loop()
     parts = TopicParts(load(**keys), loop, own, ssl.create_default_context, lambda error: None)
-    assert type(await asyncio.to_thread(parts.store()._credentials)).__name__ == kind
-    asking = parts.watch(EventLogCounters(), Lines())._credentials  # type: ignore[arg-type]
-    headers = {} if asking is None else await asking.headers()
-    assert headers == ({} if token is None else {"Authorization": f"Bearer {token}"})
+    await asyncio.to_thread(parts.store().write, [b"a\n"], 0.0)
+    shown = cluster.clients[0].authentication
+    assert (await asyncio.to_thread(shown) if callable(shown) else shown) == token
+    await parts.watch(EventLogCounters(), Lines()).look()  # type: ignore[arg-type]
+    assert asked == [{} if token is None else {"Authorization": f"Bearer {token}"}]
     await parts.close()
 
 
@@ -263,11 +227,6 @@ def test_foreign_cluster_is_not_shown_the_own_certificate() -> None:
     own, foreign = topic_tls(config, own_cluster=True), topic_tls(config, own_cluster=False)
     assert (own.certificate_path, own.key_path, own.check_hostname) == ("cert.pem", "key.pem", True)
     assert (foreign.certificate_path, foreign.key_path, foreign.check_hostname) == ("", "", True)
-
-
-def test_insecure_connections_check_no_name() -> None:
-    tls = topic_tls(load(**TLS, tlsAllowInsecureConnection="true"), own_cluster=True)
-    assert (tls.allow_insecure, tls.check_hostname) == (True, False)
 
 
 # --- whether it keeps events ----------------------------------------------------------------------
@@ -336,10 +295,3 @@ async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_
     assert states == [None, True]
     assert "no certificate found" in log.lines[0][2]["detail"]
     assert threading.get_ident() not in threads
-
-
-async def test_without_an_admin_service_a_warning_says_so() -> None:
-    counters, log = EventLogCounters(), Lines()
-    await TopicWatch(topic_name(TOPIC), None, None, counters, log).look()  # type: ignore[arg-type]
-    assert counters.topic_keeps is None
-    assert log.lines[0][2]["detail"] == "no admin service is configured: set eventLogTopicWebServiceURL"
