@@ -1,7 +1,6 @@
 """Own an event log of its own on the test's loop, before a real broker, and a look at what is in its topic."""
 
 import asyncio
-import io
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -14,12 +13,12 @@ import pulsar
 from proxy.app.metrics.counters import Counters
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
-from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.events.log import EventLog
 from tests.support.clients.async_client import eventually
+from tests.support.log_lines import LogLines
 from tests.support.patience import patient, patient_millis
 
 # A topic may move, a broker may come back: only a broken sink needs as long.
@@ -33,7 +32,7 @@ class RunningLog:
 
     log: EventLog
     counters: Counters
-    file: io.BytesIO
+    told: LogLines
     put: int = 0
 
     def give(self, count: int) -> None:
@@ -47,8 +46,7 @@ class RunningLog:
         return self.counters.event_log.sinks()["topic"]
 
     def lines(self, event: str) -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in self.file.getvalue().splitlines()]
-        return [line for line in found if line["event"] == event]
+        return self.told.of(event)
 
     async def written(self, count: int) -> None:
         await eventually(lambda: self.numbers.written >= count, f"{count} events written", PATIENCE_SECONDS)
@@ -61,22 +59,21 @@ class RunningLog:
 @asynccontextmanager
 async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     """Run an event log until the block ends; then all its events are written or counted."""
-    loop, counters, file = asyncio.get_running_loop(), Counters(), io.BytesIO()
+    loop, counters, told = asyncio.get_running_loop(), Counters(), LogLines()
     config = Config.load(None, {}, {"eventLogFlushMillis": "20", "eventLogProxyId": "proxy", **keys})
-    lines = open_log("info", "json", file)
     own = own_credentials(
         config.broker_client_authentication_plugin,
         config.broker_client_authentication_parameters,
         lambda error: None,
         LoopBudget(loop, loop.time),
     )
-    tls = TlsFiles(config, counters.tls, lines)
+    tls = TlsFiles(config, counters.tls, told.log)
 
     def broker_tls() -> ssl.SSLContext:
         return tls.broker_client()
 
-    log = EventLog(config, loop, own, broker_tls, counters.event_log, lines)
-    running = RunningLog(log, counters, file)
+    log = EventLog(config, loop, own, broker_tls, counters.event_log, told.log)
+    running = RunningLog(log, counters, told)
     log.start()
     try:
         yield running

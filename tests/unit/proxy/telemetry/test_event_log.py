@@ -5,7 +5,6 @@ import gzip
 import io
 import json
 from pathlib import Path
-from typing import Any
 
 import orjson
 import pytest
@@ -21,49 +20,38 @@ from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import MIB, EventLog, gzip_member
+from tests.support.log_lines import LogLines
 from tests.unit.eventlog.parts import HEADER, finished, seqs
 
 
-class Lines:
-    """A log that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, dict[str, Any]]] = []
-
-    def info(self, event: str, **fields: Any) -> None:
-        self.lines.append((event, fields))
-
-    warning = info
-
-
-def event_log(directory: Path, log: Lines) -> EventLog:
+def event_log(directory: Path, lines: LogLines) -> EventLog:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "eventLogDirectory": str(directory)})
     loop = asyncio.get_running_loop()
-    return EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), log)  # type: ignore[arg-type, return-value]
+    return EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), lines.log)
 
 
 async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(tmp_path: Path) -> None:
-    lines = Lines()
+    lines = LogLines()
     log = event_log(tmp_path, lines)
     log.start()
     assert log.sink is not None
     log.sink.put({"kind": "get_topics"})
     await log.close(-3.0)
-    assert lines.lines == []
+    assert lines.said == []
     assert seqs(*finished(tmp_path)) == [1]
 
 
 async def test_each_file_of_a_proxy_that_has_ended_is_told_of(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         (tmp_path / open_name(new_name("other", "0" * 16, number))).write_bytes(gzip_member(b"{}\n"))
-    lines = Lines()
+    lines = LogLines()
     log = event_log(tmp_path, lines)
     log.start()
     assert log.sink is not None
     log.sink.put({"kind": "get_topics"})
     await log.close(10.0)
     await asyncio.sleep(0)
-    assert [event for event, _ in lines.lines] == ["event files of a proxy that has ended"] * 3
+    assert [line["event"] for line in lines.said] == ["event files of a proxy that has ended"] * 3
 
 
 @given(st.lists(st.binary(min_size=1, max_size=5_000), min_size=1, max_size=4))

@@ -22,6 +22,7 @@ from proxy.telemetry.events.topic import TopicParts, service_url
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
 from proxy.telemetry.events.topic_watch import TopicWatch
+from tests.support.log_lines import LogLines
 
 TOPIC = "persistent://public/log/events"
 
@@ -216,7 +217,7 @@ async def test_own_credentials_are_for_own_brokers_alone(
     await asyncio.to_thread(parts.store().write, [b"a\n"], 0.0)
     shown = cluster.clients[0].authentication
     assert (await asyncio.to_thread(shown) if callable(shown) else shown) == token
-    await parts.watch(EventLogCounters(), Lines()).look()  # type: ignore[arg-type]
+    await parts.watch(EventLogCounters(), LogLines().log).look()
     assert asked == [{} if token is None else {"Authorization": f"Bearer {token}"}]
     await parts.close()
 
@@ -230,19 +231,6 @@ def test_foreign_cluster_is_not_shown_the_own_certificate() -> None:
 
 
 # --- whether it keeps events ----------------------------------------------------------------------
-
-
-class Lines:
-    """A log that keeps its lines."""
-
-    def __init__(self) -> None:
-        self.lines: list[tuple[str, str, dict[str, Any]]] = []
-
-    def info(self, event: str, **fields: Any) -> None:
-        self.lines.append(("info", event, fields))
-
-    def warning(self, event: str, **fields: Any) -> None:
-        self.lines.append(("warning", event, fields))
 
 
 class Answers(TopicAdmin):
@@ -260,25 +248,25 @@ ANSWERS: list[Exception | Keeping] = []
 
 async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> None:
     ANSWERS[:] = [Keeping(0, 0, True), Keeping(0, 0, True), Keeping(-1, -1, False), AdminError("503")]
-    counters, log, states = EventLogCounters(), Lines(), []
-    watch = TopicWatch(topic_name(TOPIC), lambda headers: Answers(()), None, counters, log)  # type: ignore[arg-type]
+    counters, lines, states = EventLogCounters(), LogLines(), []
+    watch = TopicWatch(topic_name(TOPIC), lambda headers: Answers(()), None, counters, lines.log)
     for _ in range(4):
         await watch.look()
         states.append(counters.topic_keeps)
     assert states == [False, False, True, None]
-    assert [(level, event) for level, event, _ in log.lines] == [
+    assert [(line["level"], line["event"]) for line in lines.said] == [
         ("warning", "the topic would lose events"),
         ("info", "the topic keeps events"),
         ("warning", "not known whether the topic keeps events"),
     ]
-    lost = log.lines[0][2]
+    lost = lines.said[0]
     assert "deleteWhileInactive is true, expected false" in lost["detail"]
     assert lost["change"].startswith("retention and inactive-topic policy of public/log")
 
 
 async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_on() -> None:
     ANSWERS[:] = [Keeping(-1, -1, False)]
-    counters, log, missing = EventLogCounters(), Lines(), [ssl.SSLError("no certificate found")]
+    counters, lines, missing = EventLogCounters(), LogLines(), [ssl.SSLError("no certificate found")]
     threads: set[int] = set()
 
     def admin(_: object) -> TopicAdmin:
@@ -287,11 +275,11 @@ async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_
             raise missing.pop()
         return Answers(())
 
-    watch = TopicWatch(topic_name(TOPIC), admin, None, counters, log)  # type: ignore[arg-type]
+    watch = TopicWatch(topic_name(TOPIC), admin, None, counters, lines.log)
     states = []
     for _ in range(2):
         await watch.look()
         states.append(counters.topic_keeps)
     assert states == [None, True]
-    assert "no certificate found" in log.lines[0][2]["detail"]
+    assert "no certificate found" in lines.said[0]["detail"]
     assert threading.get_ident() not in threads
