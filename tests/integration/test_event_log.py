@@ -15,7 +15,6 @@ from protocol.errors import ServerError
 from protocol.field_walker import MAX_ENTRIES
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import Authenticated
-from proxy.cli.demo.script import Failure
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
 from tests.integration.test_client_cuts import cuts
@@ -126,28 +125,6 @@ async def test_a_storm_is_an_event_for_each_member_and_a_cost_for_each_group() -
         assert all(event["group_wait_us"] > 0 for event in events if event["group_size"] > 1)
 
 
-async def test_a_list_that_the_client_knows_says_so() -> None:
-    async with staged(events=kept()) as stage:
-        client = await stage.connected()
-        known = (await client.topics(namespace(0))).topics_hash
-        await client.send(list_frame(9, 0, topics_hash=known))
-        await client.answer()
-        first, second = await told(stage, 2)
-        assert (first["hash_unchanged"], second["hash_unchanged"]) == (False, True)
-        assert (second["topic_count"], second["name_bytes"]) == (0, 0)
-        assert first["question_hash"] != second["question_hash"]
-
-
-async def test_a_question_that_was_lost_is_one_event_each_that_ended_well() -> None:
-    async with staged(events=kept()) as stage:
-        members = await waiting_for_the_broker(stage)
-        stage.broker.script.gates.clear()
-        for session in list(stage.broker.connections):
-            session.abort()
-        await all_have_lists(members)
-        await stage.until(lambda: stage.events.outcomes["answered"] >= 3, "three events")
-
-
 # --- refusals -------------------------------------------------------------------------------------
 
 
@@ -179,26 +156,6 @@ async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_ev
         assert stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
 
 
-async def test_a_large_pattern_is_a_hash_in_its_event() -> None:
-    async with staged(events=kept()) as stage:
-        client = await stage.connected()
-        await client.send(list_frame(1, 0, topics_pattern="x" * 100_000))
-        assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        (event,) = await told(stage, 1)
-        assert (event["outcome"], len(event["pattern_hash"])) == ("ok", 16)
-        assert len(str(event)) < 4_000
-
-
-async def test_what_the_broker_refuses_is_an_error_of_the_broker() -> None:
-    async with staged(events=kept()) as stage:
-        stage.broker.script.failures[LISTS] = Failure(ServerError.AuthorizationError, "no")
-        client = await stage.connected()
-        await client.refused_topics(namespace(0))
-        (event,) = await told(stage, 1)
-        assert (event["outcome"], event["outcome_stage"]) == ("upstream_error", "upstream")
-        assert event["carries_cost"]
-
-
 async def test_a_broker_that_cannot_be_reached_is_an_error_on_the_way_to_it() -> None:
     async with staged(events=kept()) as stage:
         await stage.broker.__aexit__(None, None, None)
@@ -207,22 +164,6 @@ async def test_a_broker_that_cannot_be_reached_is_an_error_on_the_way_to_it() ->
         (event,) = await told(stage, 1)
         assert (event["outcome"], event["outcome_stage"]) == ("upstream_error", "broker")
         assert event["upstream_us"] is None
-
-
-IMPATIENT: Final[dict[str, Any]] = {"maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": 30}
-
-
-async def test_a_list_without_direct_memory_in_time_is_refused_there() -> None:
-    async with staged(events=kept(), **TIGHT) as stage:
-        reader = await direct_taken(stage)
-        client = await stage.connected()
-        stage.change(**IMPATIENT)
-        assert (await client.refused_topics(namespace(1))).error == ServerError.TooManyRequests
-        (event,) = await told(stage, 1)
-        assert (event["outcome"], event["outcome_stage"]) == ("timeout", "direct")
-        assert event["direct_wait_us"] > 0
-        assert event["topic_count"] == TOPICS
-        reader.close()
 
 
 # --- clients that leave ---------------------------------------------------------------------------

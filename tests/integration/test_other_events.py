@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from aiohttp import web
 
 from protocol.command_type import CommandType
-from tests.integration.test_event_log import IMPATIENT, LISTS, kept, told
+from tests.integration.test_event_log import LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
 from tests.integration.test_watch_limits import LIST, SNAPSHOT, UPDATE, exhaust, greet, joined, send_all
@@ -114,25 +113,13 @@ async def test_lists_over_http_that_are_refused_or_left_are_events() -> None:
         reader = await slow_reader(at)
         await at.stage.until(lambda: at.stage.direct.held and at.broker.asked, "a list under way")
         assert at.stage.direct.limit == MIB
-        at.stage.change(**IMPATIENT)
+        at.stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis=30)
         async with at.client.get(at.url + HTTP_LISTS) as answer:
             assert answer.status == 429
         reader.reset()
         refused, left = await told(at.stage, 2)
         assert (refused["outcome"], refused["outcome_stage"]) == ("timeout", "direct")
         assert (left["outcome"], left["outcome_stage"], left["close_cause"]) == ("cancelled", "write", "client_closed")
-
-
-async def test_what_the_brokers_web_service_refuses_is_an_error_of_the_broker() -> None:
-    async def unknown(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=404)
-
-    async with web_staged(events=kept()) as at:
-        at.broker.answer = unknown
-        async with at.client.get(at.url + HTTP_LISTS) as answer:
-            assert answer.status == 404
-        (event,) = await told(at.stage, 1)
-        assert (event["outcome"], event["outcome_stage"]) == ("upstream_error", "write")
 
 
 # --- the end of the proxy -------------------------------------------------------------------------
