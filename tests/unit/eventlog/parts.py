@@ -1,5 +1,6 @@
 """Own what the tests of the event log are built from: small events, a store that does what a test says, a full disk."""
 
+import errno
 import gzip
 import json
 import os
@@ -104,6 +105,15 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 def seqs(*paths: Path) -> list[Any]:
     return [event["seq"] for path in paths for event in read_events(path)]
+
+
+def refuse(patch: pytest.MonkeyPatch, call: str, number: int = errno.EIO) -> None:
+    """Have a call of the system fail, such as `os.fsync`."""
+
+    def fail(*_: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    patch.setattr(call, fail)
 
 
 class Disk:

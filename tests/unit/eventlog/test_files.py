@@ -1,7 +1,6 @@
 """Event files on a disk that fills up, is read-only, or loses what was on it."""
 
 import errno
-import fcntl
 import os
 import shutil
 from pathlib import Path
@@ -12,7 +11,18 @@ import pytest
 from eventlog.drain import StoreError
 from eventlog.file_names import file_name, new_name, open_name
 from eventlog.files import FileStore
-from tests.unit.eventlog.parts import BOOT, MIB, Disk, file_line, file_settings, finished, hidden, read_events, seqs
+from tests.unit.eventlog.parts import (
+    BOOT,
+    MIB,
+    Disk,
+    file_line,
+    file_settings,
+    finished,
+    hidden,
+    read_events,
+    refuse,
+    seqs,
+)
 
 OTHER_BOOT = "fedcba9876543210"
 
@@ -91,12 +101,9 @@ def test_file_that_cannot_be_cut_is_finished_by_the_next_look(tmp_path: Path, mo
     line.put(2)
     line.drain.step(100.0)
 
-    def refuse(descriptor: int, length: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as broken:
         Disk(broken, room=10)
-        broken.setattr(os, "ftruncate", refuse)
+        refuse(broken, "os.ftruncate")
         line.put(2)
         line.drain.step(101.0)
     line.drain.step(102.0)
@@ -128,11 +135,8 @@ def test_directory_that_cannot_be_written_is_tried_again(
 ) -> None:
     line = file_line(tmp_path)
 
-    def refuse(*arguments: Any) -> int:
-        raise OSError(number, os.strerror(number))
-
     with monkeypatch.context() as broken:
-        broken.setattr(*((fcntl, "flock", refuse) if number == errno.ENOLCK else (os, "open", refuse)))
+        refuse(broken, "fcntl.flock" if number == errno.ENOLCK else "os.open", number)
         line.put(2)
         assert line.drain.step(100.0) == 1.0
         assert line.drain.step(101.0) == 2.0
@@ -148,11 +152,8 @@ def test_file_whose_end_fails_is_not_written_twice(tmp_path: Path, monkeypatch: 
     line.put(2)
     line.drain.step(100.0)
 
-    def refuse(descriptor: int) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as broken:
-        broken.setattr(os, "fsync", refuse)
+        refuse(broken, "os.fsync")
         line.put(1)
         line.drain.step(101.0)
     assert line.drain.counts.errors == 1
@@ -167,11 +168,8 @@ def test_directory_that_cannot_be_tidied_is_written_all_the_same(
     notes: list[str] = []
     put_file(tmp_path, new_name("proxy", OTHER_BOOT, 1), 1000, 10)
 
-    def refuse(path: Path) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted", str(path))
-
     with monkeypatch.context() as broken:
-        broken.setattr(os, "unlink", refuse)
+        refuse(broken, "os.unlink", errno.EPERM)
         store = FileStore(file_settings(tmp_path, max_total_bytes=1), notes.append)
         store.open()
         store.write(lines(1), 100.0)

@@ -1,5 +1,6 @@
 """What is left of writers that died, and what is not touched of those that live."""
 
+import errno
 import io
 import os
 import signal
@@ -15,7 +16,7 @@ from eventlog.file_names import new_name, open_name
 from eventlog.files import FileStore
 from eventlog.members import CHUNK_BYTES, GZIP, VAIN_BYTES, GzipSpan, gzip_spans
 from eventlog.recovery import Recovered, lock, recover
-from tests.unit.eventlog.parts import BOOT, HEADER, file_line, file_settings, finished, hidden, seqs
+from tests.unit.eventlog.parts import BOOT, HEADER, file_line, file_settings, finished, hidden, refuse, seqs
 
 OTHER_BOOT = "fedcba9876543210"
 ROOT = Path(__file__).parents[3]
@@ -128,11 +129,8 @@ def test_file_of_which_nothing_is_sound_is_kept_aside(tmp_path: Path, data: byte
 def test_file_that_cannot_be_copied_stays_for_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = leave(tmp_path, member(1) + broken(2) + member(3))
 
-    def refuse(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
     with monkeypatch.context() as full:
-        full.setattr(os, "fsync", refuse)
+        refuse(full, "os.fsync", errno.ENOSPC)
         done, (note,) = recovered(tmp_path)
     assert (done, list(tmp_path.iterdir())) == ((0, 0), [path])
     assert "no space left on device" in note
