@@ -5,7 +5,6 @@ import os
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event
 
 import pytest
 from pyspark.sql import SparkSession
@@ -96,22 +95,6 @@ def test_batch_that_comes_again_is_known(job: Ingest) -> None:
     assert (again.kept, again.duplicates, again.quarantined) == (0, 2, {"malformed": 1})
     assert len(job.quarantine()) == 1
     assert sorted(Path(job.common.out, "events").rglob("*.parquet")) == files
-
-
-def test_stream_that_is_told_to_stop_ends_after_its_batch(job: Ingest) -> None:
-    write_events(job.source / "a.jsonl", [event(0), event(1)])
-    stop = Event()
-
-    class Lines(list[str]):
-        def append(self, line: str) -> None:
-            super().append(line)
-            stop.set()
-
-    job.lines = Lines()
-    assert job.run("continuous", stop=stop).kept == 2
-    write_events(job.source / "b.jsonl", [event(2)])
-    assert job.run("once").read == 1
-    assert job.seqs() == [0, 1, 2]
 
 
 def test_files_that_are_gone_are_an_error_or_passed_by(job: Ingest, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,6 @@ from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing,
 from tests.support.pipeline.buckets import bucket_of, middle_us
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
-MINUTE_US = 60 * SECOND_US
 GENERATED = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, namespaces=20, rate=1.0)
 
 
@@ -102,14 +101,6 @@ def test_watch_frames_are_counted_apart(spark: SparkSession) -> None:
     assert (found["requests"], found["refused"], found["direct_byte_seconds"], found["max_total_us"]) == (0, 0, 0.0, 0)
     rows = {(row["wait"], row["bucket"], row["count"]) for row in waits(events, 60).collect()}
     assert rows == {("watch", bucket_of(300), 1), ("watch", -1, 1)}
-
-
-def test_waits_are_counted_by_the_hour_or_a_longer_window(spark: SparkSession) -> None:
-    hour = 3600 * SECOND_US
-    events = frame(spark, [event(0), event(59 * MINUTE_US), event(hour)])
-    for asked, seconds, counts in ((60, 3600, [2, 1]), (7200, 7200, [3])):
-        rows = waits(events, asked).where("wait = 'memory'").orderBy("window_start").collect()
-        assert [(row["window_seconds"], row["count"]) for row in rows] == [(seconds, count) for count in counts]
 
 
 def test_buckets_of_spark_are_those_of_python(spark: SparkSession) -> None:

@@ -11,10 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
-from pipeline.core.schema import table_schema
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
-from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.storms import STORMS
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.jobs.storms import StormSettings, find_storms
@@ -162,25 +160,6 @@ def test_stream_that_has_begun_keeps_its_tables_before_its_first_batch(
         make_usage(spark, UsageSettings(common))
     follow()
     assert [row.requests for row in read_usage(spark, common).collect()] == [1]
-
-
-@pytest.mark.usefixtures("parts_alone")
-def test_stream_that_began_while_a_batch_worked_keeps_its_tables(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    add_events(spark, common, 1)
-    asked: list[object] = []
-
-    def decided(*words: object) -> DataFrame:
-        asked.append(words)
-        if len(asked) == 1:
-            follow()
-        return spark.createDataFrame([], table_schema(SLOWED))
-
-    monkeypatch.setattr("pipeline.usage.batch.decided", decided)
-    with pytest.raises(StreamOwnsError):
-        make_usage(spark, UsageSettings(common))
-    assert {row.part for row in read_table(spark, common, USAGE).collect()} == {1}
 
 
 @pytest.mark.usefixtures("parts_alone")

@@ -117,20 +117,6 @@ def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSe
     assert (found[6], found[7]) == (1500, 1500)
 
 
-def test_proxy_that_several_tasks_wrote_is_in_order_of_time(
-    spark: SparkSession, stormed: Prepared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeline.replay.traces.TASK_ROWS", 60)
-    shared = prepare(spark, events(spark, *storm(1, 600)), str(tmp_path / "replay_input"))
-    assert shared.proxies == stormed.proxies
-    for proxy in shared.proxies:
-        files = list((tmp_path / "replay_input" / f"proxy_id={proxy.proxy_id}").glob("*.parquet"))
-        assert len(files) == -(-proxy.rows // 60)
-        one, other = (read_slice(each.path, proxy.proxy_id, 0, 0, proxy.last_us + 1) for each in (shared, stormed))
-        assert all(np.array_equal(one.numbers[name], other.numbers[name]) for name in one.numbers)
-        assert all(np.array_equal(one.names[name], other.names[name]) for name in one.names)
-
-
 @pytest.mark.parametrize("way", Way)
 def test_work_items_come_to_what_a_loop_over_whole_traces_does(
     spark: SparkSession, stormed: Prepared, way: Way

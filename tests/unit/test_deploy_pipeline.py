@@ -20,11 +20,6 @@ OPERATOR = sorted(HERE.glob("spark-operator/*.yaml"))
 VERSIONS = ("1.30.0", "1.34.0", "1.37.0")
 
 
-def applications(path: Path) -> Iterator[dict[str, Any]]:
-    """Give the documents that the Spark Operator owns."""
-    return (found for found in documents(path) if found["apiVersion"].startswith("sparkoperator."))
-
-
 def documents(path: Path) -> Iterator[dict[str, Any]]:
     for document in yaml.safe_load_all(path.read_text()):
         assert isinstance(document, dict)
@@ -64,16 +59,6 @@ def test_every_argument_is_one_that_its_job_knows(path: Path) -> None:
             parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
             import_module(f"pipeline.jobs.{job.replace('-', '_')}").add_arguments(parser)
             assert parser.parse_known_args(given)[1] == []
-
-
-@pytest.mark.parametrize("path", OPERATOR, ids=name)
-def test_operator_manifests_say_which_spark_and_python_they_run(path: Path) -> None:
-    for document in applications(path):
-        assert document["apiVersion"] == "sparkoperator.k8s.io/v1beta2"
-        spec = document["spec"].get("template", document["spec"])
-        assert spec["type"] == "Python"
-        assert spec["sparkVersion"].startswith("4.2")
-        assert {"driver", "executor", "image", "mainApplicationFile", "restartPolicy"} <= spec.keys()
 
 
 @pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)

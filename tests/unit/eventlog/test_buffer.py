@@ -5,17 +5,12 @@ from typing import Any
 import orjson
 import pytest
 
-from eventlog.buffer import ENTRY_BYTES, MOST_DROPPED, Encode, EventBuffer, NumberedEvent, Stamp, Tee
+from eventlog.buffer import ENTRY_BYTES, Encode, EventBuffer, Tee
 from eventlog.schema import FIELDS
 from eventlog.sink import STAMPED
-from tests.unit.eventlog.parts import BOOT, encode, tee
+from tests.unit.eventlog.parts import encode, tee
 
 ROOM_FOR_TWO = 2 * (ENTRY_BYTES + 11) + 1
-
-
-def stamped_line(event: NumberedEvent, lost: int = 0) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(Stamp("proxy", BOOT, encode).line(event, lost))
-    return found
 
 
 def rest(event: dict[str, object]) -> bytes:
@@ -61,15 +56,6 @@ def test_full_event_takes_no_more_memory_than_is_counted(encoder: Encode) -> Non
         tracemalloc.stop()
 
 
-def test_closed_buffer_drops() -> None:
-    buffer = EventBuffer(ROOM_FOR_TWO)
-    log = tee([buffer])
-    log.put({})
-    buffer.close()
-    log.put({})
-    assert (len(buffer.take(9)), buffer.dropped, buffer.closed) == (1, 1, True)
-
-
 @pytest.mark.parametrize("wake", ["fill", "close", "ring"])
 def test_taker_is_woken(wake: str) -> None:
     buffer = EventBuffer(4 * (ENTRY_BYTES + 1))
@@ -89,7 +75,3 @@ def test_taker_is_woken(wake: str) -> None:
         buffer.ring()
     assert woken.wait(30)
     thread.join(30)
-
-
-def test_number_of_the_dropped_fits_its_type() -> None:
-    assert stamped_line((1, MOST_DROPPED, rest({"kind": ""})), lost=5)["dropped_before"] == MOST_DROPPED

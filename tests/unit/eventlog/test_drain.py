@@ -87,18 +87,6 @@ def drain_thread(store: MemoryStore, crashed: list[Exception]) -> tuple[EventBuf
     return buffer, DrainThread("test", buffer, drain, lambda: 100.0, crashed.append)
 
 
-def test_thread_writes_until_the_buffer_closes() -> None:
-    store, crashed = MemoryStore(), list[Exception]()
-    buffer, thread = drain_thread(store, crashed)
-    thread.start()
-    log = tee([buffer])
-    for _ in range(500):
-        log.put({"kind": "get_topics"})
-    buffer.close()
-    assert thread.join(30)
-    assert (len(store.events) + buffer.dropped, store.closed, crashed) == (500, 1, [])
-
-
 def test_events_of_a_thread_that_crashed_are_lost() -> None:
     class Broken(MemoryStore):
         def write(self, lines: list[bytes], now: float) -> int:

@@ -50,14 +50,6 @@ def test_file_is_hidden_until_it_is_finished(tmp_path: Path) -> None:
     assert seqs(*finished(tmp_path)) == [1, 2]
 
 
-def test_each_flush_is_readable_while_the_file_is_written(tmp_path: Path) -> None:
-    store = store_of(tmp_path)
-    for flush in range(1, 4):
-        store.write(lines(flush), 100.0)
-        assert seqs(*hidden(tmp_path)) == list(range(1, flush + 1))
-    store.close()
-
-
 def test_old_file_is_finished_without_more_events(tmp_path: Path) -> None:
     store = store_of(tmp_path, max_age_seconds=60.0)
     store.write(lines(1), 100.0)
@@ -256,22 +248,6 @@ def test_file_that_is_there_is_never_written_into(tmp_path: Path) -> None:
     store.write(lines(1), 101.0)
     store.close()
     assert (target.read_bytes(), seqs(*finished(tmp_path))) == (b"precious", [1])
-
-
-def test_names_are_on_the_disk_before_anything_else_is_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    synced: list[list[str]] = []
-    sync = os.fsync
-
-    def noted(descriptor: int) -> None:
-        sync(descriptor)
-        if os.path.samestat(os.fstat(descriptor), tmp_path.stat()):
-            synced.append([path.name for path in finished(tmp_path)])
-
-    monkeypatch.setattr(os, "fsync", noted)
-    store = store_of(tmp_path)
-    store.write(lines(1), 100.0)
-    store.close()
-    assert synced[-1] == [new_name("proxy", BOOT, 1)]
 
 
 def test_open_file_is_never_deleted(tmp_path: Path) -> None:

@@ -60,17 +60,3 @@ def test_spark_and_trino_register_tables_of_delta(capsys: pytest.CaptureFixture[
     ]
     assert main([*words, "--dialect", "trino"]) == ExitCode.OK
     assert "register_table(schema_name => 'p', table_name => 'events'" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--schema", "p; DROP"], "--schema: got 'p; DROP'"),
-        (["--tables", "events,replay_input"], "--tables: got replay_input"),
-        (["--dialect", "trino", "--tables", "events"], "--dialect trino: got --format parquet"),
-        (["--out", "it's"], "expected no quotation mark"),
-    ],
-)
-def test_what_makes_no_sense_is_refused(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["catalog", "--out", "o", *words]) == ExitCode.USAGE
-    assert said in capsys.readouterr().err

@@ -3,16 +3,16 @@
 import re
 import socket
 from datetime import UTC, date, datetime
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.held import held
 from pipeline.store.drift import PREFIX, exposition, push, refuse_gateway, write_metrics
+from tests.support.web.answering import answering
 
 MIB = 2**20
 ROOT = Path(__file__).parents[3]
@@ -46,10 +46,6 @@ def test_refusals_and_the_worst_day_break_the_promise(bad: dict[str, Any]) -> No
     assert found.verdict == "did not hold"
 
 
-def test_limits_that_were_never_set_say_nothing() -> None:
-    assert held(ADVICE, [day(6, direct_limit_bytes=MIB)]).verdict == "was not in force"
-
-
 def test_advice_of_a_cluster_is_not_judged_by_another() -> None:
     assert held(ADVICE | {"cluster": "west"}, [day(6)]).days == 0
     assert held(ADVICE | {"cluster": "east"}, [day(6)]).days == 1
@@ -81,29 +77,16 @@ def test_file_of_metrics_is_replaced_whole_and_a_fault_names_the_option(tmp_path
         write_metrics(tmp_path / "none" / "drift.prom", "new")
 
 
-class Gateway(BaseHTTPRequestHandler):
-    taken: ClassVar[list[tuple[str, str, bytes]]] = []
-
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.taken.append((self.path, self.headers["Content-Type"], body))
-        self.send_response(200)
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
-
-
-def test_pushgateway_takes_the_metrics_in_place_of_those_of_before() -> None:
-    with HTTPServer(("127.0.0.1", 0), Gateway) as server:
-        thread = Thread(target=server.handle_request)
-        thread.start()
-        push(f"http://127.0.0.1:{server.server_port}/", "a 1\n")
-        thread.join()
-        port = server.server_port
-    assert Gateway.taken == [("/metrics/job/pulsar-proxy-pipeline", "text/plain; version=0.0.4", b"a 1\n")]
+def test_pushgateway_takes_the_metrics_of_each_cluster_in_place_of_those_of_before() -> None:
+    with answering() as gateway:
+        push(f"{gateway.url}/", "a 1\n")
+        push(gateway.url, "a 1\n", "east 1")
+    place = "/metrics/job/pulsar-proxy-pipeline"
+    assert [each[:2] for each in gateway.asked] == [("PUT", place), ("PUT", f"{place}/cluster/east%201")]
+    assert {each.headers["Content-Type"] for each in gateway.asked} == {"text/plain; version=0.0.4"}
+    assert gateway.asked[0].body == b"a 1\n"
     with pytest.raises(PipelineError, match="--pushgateway"):
-        push(f"http://127.0.0.1:{port}", "a 1\n")
+        push(gateway.url, "a 1\n")
 
 
 def test_what_speaks_no_http_did_not_take_the_metrics() -> None:

@@ -36,20 +36,6 @@ def sizes(rows: list[dict[str, Any]]) -> list[int]:
     return [size for piece in pieces for size in piece.column("heap_bytes").to_pylist()]
 
 
-def test_a_gap_is_filled_by_the_nearest_that_is_alike() -> None:
-    rows = [
-        request(0, None),  # the first behind it
-        request(1, 10),
-        request(2, 20, question=2),
-        request(3, None),  # the last before it
-        request(4, None, question=3),  # namespace and mode
-        request(5, None, question=4, mode=2),  # the namespace
-        request(6, None, question=5, namespace=2),  # the middle of 10, 20, 70
-        request(7, 70),
-    ]
-    assert sizes(rows) == [10, 10, 20, 10, 20, 20, 20, 70]
-
-
 def test_what_was_shown_in_an_earlier_piece_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(imputed, "PIECE_ROWS", 2)
     rows = [

@@ -83,12 +83,6 @@ def test_replay_decides_what_the_throttles_of_the_proxy_decide(pair: Marks, seed
     assert min(step.share for step in steps) == pytest.approx(0.1)
 
 
-@pytest.mark.parametrize("pair", [*PAIRS, Marks(0.8, 0.8)])
-def test_pressure_is_that_of_the_proxy(pair: Marks) -> None:
-    given = [None, *(number / 200 for number in range(201))]
-    assert [pair.pressure(ratio) for ratio in given] == [samples.Marks(*pair).pressure(ratio) for ratio in given]
-
-
 def test_values_of_the_rules_are_the_defaults_of_the_proxy() -> None:
     settings = OverloadSettings.of(Config())
     assert tuple(settings.threshold.marks) == THRESHOLD_MARKS

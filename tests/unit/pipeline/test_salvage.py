@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import random
 
 import pytest
 
@@ -38,14 +37,6 @@ def test_cut_anywhere_every_line_before_the_cut_comes_out_whole() -> None:
             assert lines[: len(LINES)] == LINES
 
 
-def test_text_that_is_named_as_compressed_is_read_as_it_is() -> None:
-    content = "\n".join(["é" * (LOOK_BYTES // 2 - 1), "\té", "last"]).encode()
-    for begin in (0, 1):
-        text = b"a" * begin + content
-        assert not is_whole(io.BytesIO(text))
-        assert read(text) == [(line, False) for line in text.split(b"\n")]
-
-
 def events_in(number: int) -> list[bytes]:
     return [b'{"member":%d,"line":%d}' % (number, line) for line in range(20)]
 
@@ -60,18 +51,6 @@ def test_damage_costs_the_members_it_is_in_and_no_other(damaged: set[int], place
     lines = [line for line, is_rest in found if not is_rest]
     assert lines == [line for number in range(5) if number not in damaged for line in events_in(number)]
     assert 1 <= sum(is_rest for _, is_rest in found) <= len(damaged)
-
-
-def test_behind_damage_a_member_that_the_end_cuts_gives_what_is_whole() -> None:
-    chance = random.Random(1)
-    cut = member([b'{"a":"%x"}' % chance.getrandbits(4_000) for _ in range(100)])[:-2_000]
-    first = bytearray(member(events_in(0)))
-    first[30] ^= 0xFF
-    found = read(bytes(first) + cut)
-    assert [is_rest for _, is_rest in found if is_rest] == [True, True]
-    assert found[-1][1]
-    assert all(line.endswith(b'"}') for line, is_rest in found if not is_rest)
-    assert sum(not is_rest for _, is_rest in found) > 10
 
 
 @pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])

@@ -88,18 +88,3 @@ def test_quantiles_of_waits_are_those_of_their_buckets(database: duckdb.DuckDBPy
     assert row["p50"] == 0
     # Bucket 160 begins at 2 ** 20 us.
     assert row["p95"] == row["p99"] == pytest.approx(2**20 / 1e6, rel=0.05)
-
-
-def test_arrivals_are_added_up_over_proxies_before_the_busiest_second_is_looked_for(
-    database: duckdb.DuckDBPyConnection,
-) -> None:
-    for proxy, requests, heap in (("p1", 5, 100), ("p2", 7, 300)):
-        add(database, "arrivals", second=HOUR, proxy_id=proxy, requests=requests, max_heap_used_bytes=heap)
-    (row,) = asked(database, "Arrivals, and how full memory was")
-    assert (row["requests a second"], row["heap"]) == (12, 300)
-
-
-def test_limits_of_a_day_are_shown_when_a_part_of_it_is_looked_at(database: duckdb.DuckDBPyConnection) -> None:
-    add(database, "limits_by_day", date=HOUR.date(), proxy_id="p1", heap_limit_bytes=2**23, wait_p99_us=5e5)
-    (row,) = asked(database, "Limits in force, and what became of requests")
-    assert (row["proxy"], row["heap MiB"], row["p99 of waits s"]) == ("p1", 8, 0.5)

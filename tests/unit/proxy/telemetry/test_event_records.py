@@ -97,19 +97,6 @@ def test_each_wait_of_a_list_stands_in_its_own_part(stage: ListStage) -> None:
     assert (early["carries_cost"], late["carries_cost"]) == (True, False)
 
 
-def test_sizes_are_those_of_the_permits_and_of_the_frame(stage: ListStage) -> None:
-    (client,) = asked(stage)
-    begin(stage)
-    grown = stage.limiter.heap.held
-    go_on(stage)
-    (event,) = stage.events.kept
-    frame = bytes(client.socket.peer_bytes)
-    assert event["response_bytes"] == len(frame)
-    assert event["heap_actual_bytes"] == grown > event["heap_estimate_bytes"] > 0
-    assert event["direct_bytes"] == len(frame)
-    assert (event["topic_count"], event["name_bytes"]) == (2, LIST_BYTES + len("t/n alice 0"))
-
-
 def test_a_list_that_leaves_slab_by_slab_costs_less_and_less() -> None:
     with closing(ListStage(Sizes(heap=8192 * KIB, direct=8192 * KIB))) as stage:
         stage.call(stage.queues.apply, replace(stage.queues.limits, max_answer_bytes=4096 * KIB))
@@ -126,22 +113,6 @@ def test_a_list_that_leaves_slab_by_slab_costs_less_and_less() -> None:
         (event,) = stage.events.kept
     assert event["direct_held_us"] == 4 * SECOND
     assert event["direct_byte_us"] == stage.held_byte_us["direct_byte_us"] < 3 * SECOND * whole
-
-
-def test_a_question_asked_again_counts_both_times_and_gives_its_memory_back_in_between(stage: ListStage) -> None:
-    asked(stage)
-    stage.advance(1)
-    begin(stage)
-    (question,) = stage.asked()
-    stage.call(question.broker.lose)
-    stage.step(30)
-    stage.advance(2)
-    begin(stage)
-    go_on(stage)
-    (event,) = stage.events.kept
-    assert seconds(event) == {"upstream_us": 3}
-    estimate = event["heap_estimate_bytes"]
-    assert event["heap_byte_us"] == stage.held_byte_us["heap_byte_us"] == 3 * SECOND * estimate
 
 
 # --- how it ends ----------------------------------------------------------------------------------

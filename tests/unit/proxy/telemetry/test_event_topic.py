@@ -107,14 +107,6 @@ def test_block_that_failed_goes_to_the_next_partition_over_a_new_connection(monk
     assert len(cluster.clients) == 2
 
 
-def test_nothing_connects_before_the_first_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    cluster, topic = Cluster(monkeypatch), store()
-    topic.open()
-    topic.tick(0.0)
-    topic.close()
-    assert cluster.clients == []
-
-
 def test_a_closed_topic_keeps_nothing_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     # A producer of the library keeps threads and descriptors for as long as it is kept itself.
     cluster, topic = Cluster(monkeypatch), store()
@@ -155,13 +147,6 @@ async def test_each_connection_gets_the_token_of_its_time_and_never_an_error(mon
     credentials = TopicCredentials(Plain(read), asyncio.get_running_loop())
     fresh = await in_sink_thread(credentials)
     assert [await asyncio.to_thread(fresh) for _ in range(2)] == ["second", "second"]
-
-
-async def test_admin_api_gets_the_same_as_a_header() -> None:
-    loop = asyncio.get_running_loop()
-    token = TopicCredentials(Plain(lambda: AuthData("token", b"t")), loop)
-    assert await token.headers() == {"Authorization": "Bearer t"}
-    assert await TopicCredentials(Plain(lambda: None), loop).headers() == {}
 
 
 # --- where the topic is ---------------------------------------------------------------------------
