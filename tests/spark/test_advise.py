@@ -9,14 +9,12 @@ from pipeline.core.choice import Target
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB, Outcome
 from pipeline.core.options import CommonSettings
-from pipeline.core.schema import event_schema
-from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import ADVICE, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif, withdraw_advice
 from pipeline.replay.grid import Grid
-from pipeline.store.sinks import read_table, write_rows, write_table
-from tests.support.pipeline.replay_events import requests, storm
+from pipeline.store.sinks import read_table, write_rows
+from tests.support.pipeline.replay_events import store, storm
 
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 
@@ -37,13 +35,9 @@ def watch_frames() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def common(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> CommonSettings:
-    settings = CommonSettings(str(tmp_path_factory.mktemp("advise") / "out"), "parquet", None, {})
     # One of both proxies has an empty name, which is a name as any other.
     events = [event | {"proxy_id": event["proxy_id"].removeprefix("p0")} for event in storm(2, 400)]
-    frame = spark.createDataFrame(requests(*events, *watch_frames()), event_schema())
-    dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
-    write_table(spark, settings, EVENTS, dated)
-    return settings
+    return store(spark, tmp_path_factory.mktemp("advise") / "out", *events, *watch_frames())
 
 
 @pytest.fixture(scope="module")
@@ -173,10 +167,7 @@ def test_recorded_limits_are_replayed_with_the_part_that_unproven_clients_had(
         }
         for number, wait in enumerate(waits)
     ]  # fmt: skip
-    settings = CommonSettings(str(tmp_path), "parquet", None, {})
-    frame = spark.createDataFrame(requests(*events), event_schema())
-    dated = frame.selectExpr("*", "date(timestamp_micros(ts_us)) AS date", "hour(timestamp_micros(ts_us)) AS hour")
-    write_table(spark, settings, EVENTS, dated)
+    settings = store(spark, tmp_path, *events)
     said: list[str] = []
     grid = Grid({"direct_bytes": (100 * MIB,)}, loads=(1,), fleets=(1,))
     found = whatif(spark, WhatifSettings(settings, grid), said.append)

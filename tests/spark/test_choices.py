@@ -6,13 +6,12 @@ import pandas as pd
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.core.schema import event_schema
 from pipeline.report import gather_choices
 from pipeline.report.clock import Clock
 from pipeline.report.facts import ALL
 from pipeline.report.gather import over_time
 from pipeline.report.gather_choices import MOST_NAMED
-from tests.support.pipeline.replay_events import REFUSED, START_US, requests
+from tests.support.pipeline.replay_events import REFUSED, START_US, frame
 
 SECOND = 1_000_000
 MIB = 2**20
@@ -20,7 +19,7 @@ CLOCK = Clock(START_US, SECOND, 40)
 
 
 def gathered(spark: SparkSession, *some: dict[str, Any], clock: Clock = CLOCK) -> dict[str, Any]:
-    return over_time(spark.createDataFrame(requests(*some), event_schema()), clock)
+    return over_time(frame(spark, *some), clock)
 
 
 def of(cells: pd.DataFrame, namespace: int, proxy: int, chart: str, series: str) -> dict[int, float]:

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.schema import event_schema
 from pipeline.core.tables import TABLES
 from pipeline.report import timeline
 from pipeline.report.clock import Clock
 from pipeline.report.gather import gather
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.store.sinks import write_rows, write_table
-from tests.support.pipeline.replay_events import REFUSED, START_US, requests
+from pipeline.store.sinks import write_rows
+from tests.support.pipeline.replay_events import REFUSED, START_US, frame, store
 from tests.support.web.html_pages import Page
 
 SECOND = 1_000_000
@@ -40,17 +39,6 @@ SLOW = {
 }
 
 
-def frame(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
-    return spark.createDataFrame(requests(*some), event_schema())
-
-
-def stored_events(spark: SparkSession, out: Path, *some: dict[str, Any]) -> None:
-    dated = frame(spark, *some).selectExpr(
-        "*", "date(timestamp_micros(ts_us)) as date", "hour(timestamp_micros(ts_us)) as hour"
-    )
-    write_table(spark, common(out), TABLES["events"], dated)
-
-
 def common(out: Path) -> CommonSettings:
     return CommonSettings(str(out), "parquet", None, {})
 
@@ -68,7 +56,7 @@ def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: Spar
 
 
 def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> None:
-    stored_events(
+    store(
         spark,
         tmp_path,
         {"heap_used_bytes": 50 << 20, "dropped_before": 2},
@@ -94,7 +82,7 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
 
 
 def test_storms_are_all_counted_and_the_largest_are_shown(spark: SparkSession, tmp_path: Path) -> None:
-    stored_events(spark, tmp_path, SLOW)
+    store(spark, tmp_path, SLOW)
     size = {column.name: 0.0 if column.type == "double" else 0 for column in TABLES["storms"].columns}
     begin = datetime(2026, 1, 1, tzinfo=UTC)
     # The last of them is the largest.
@@ -109,7 +97,7 @@ def test_storms_are_all_counted_and_the_largest_are_shown(spark: SparkSession, t
 
 
 def test_copies_are_counted_and_late_events_that_a_batch_took_are_not(spark: SparkSession, tmp_path: Path) -> None:
-    stored_events(spark, tmp_path, SLOW)
+    store(spark, tmp_path, SLOW)
     now = datetime(2026, 1, 1, tzinfo=UTC)
     same = {"source": "a", "detail": None, "ingested_at": now, "date": now.date()}
     texts = [
@@ -141,7 +129,7 @@ def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSessi
     found = timeline.limits_in_force(proxies).orderBy("bin").collect()
     assert [row["heap_limit"] >> 20 for row in found] == [100, 110, 110, 120, 120, 100, 100, 0, 100, 100]
     assert [row["direct_limit"] >> 20 for row in found] == [1, 2, 2, 2, 2, 1, 1, 5, 1, 1]
-    stored_events(spark, tmp_path, *events)
+    store(spark, tmp_path, *events)
     facts = gather(spark, common(tmp_path))
     heap = facts.memory[facts.memory["kind"] == "heap"]
     assert facts.overview is not None
@@ -150,7 +138,7 @@ def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSessi
 
 
 def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, tmp_path: Path) -> None:
-    stored_events(spark, tmp_path, SLOW, REFUSED)
+    store(spark, tmp_path, SLOW, REFUSED)
     settings = ReportSettings(common(tmp_path), tmp_path / "pages" / "page.html")
     summary = write_report(spark, settings)
     text = summary.path.read_text(encoding="utf-8")
@@ -164,6 +152,6 @@ def test_no_events_are_an_error_that_names_the_job_to_run(spark: SparkSession, t
         PipelineError, match="got no events from the beginning to the end, expected the table `events`: run"
     ):
         gather(spark, common(tmp_path))
-    stored_events(spark, tmp_path)
+    store(spark, tmp_path)
     with pytest.raises(PipelineError, match="got no events"):
         gather(spark, common(tmp_path))

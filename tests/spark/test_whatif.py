@@ -3,30 +3,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from pipeline.core.model import MIB, Limits, Outcome
-from pipeline.core.schema import event_schema
 from pipeline.replay.calibrate import calibrate
 from pipeline.replay.job import Place, Total, replay_grid, simulate
 from pipeline.replay.parts import Way, survey
 from pipeline.replay.slices import read_slice
 from pipeline.replay.traces import Prepared, prepare, replay_input
 from tests.support.pipeline.aggregates import NOTHING, added
-from tests.support.pipeline.replay_events import REFUSED, requests, storm
+from tests.support.pipeline.replay_events import REFUSED, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)
 GRID = (TIGHT, Limits(heap_bytes=2 * MIB, direct_bytes=MIB), Limits(fairness="tenant", heap_bytes=MIB), Limits())
 
 
-def events(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
-    return spark.createDataFrame(requests(*some), event_schema())
-
-
 @pytest.fixture(scope="module")
 def stormed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     path = tmp_path_factory.mktemp("whatif") / "replay_input"
-    return prepare(spark, events(spark, *storm(1, 600)), str(path))
+    return prepare(spark, frame(spark, *storm(1, 600)), str(path))
 
 
 def loop(prepared: Prepared, load: int = 1, fleet: int = 1) -> list[Any]:
@@ -53,7 +48,7 @@ def same(total: Total, counts: Any) -> bool:
 def test_sizes_nobody_showed_are_those_of_a_request_like_it(spark: SparkSession) -> None:
     refused = {**REFUSED, "at_us": 5}
     rows = replay_input(
-        events(
+        frame(
             spark,
             {"at_us": 1, "heap_actual_bytes": 10},
             {"at_us": 2, "heap_actual_bytes": 20},
@@ -90,7 +85,7 @@ def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tm
         **REFUSED, "outcome": "oversize", "outcome_stage": "upstream", "heap_actual_bytes": 120 * MIB,
         "heap_wait_us": 0, "total_us": 5000,
     }  # fmt: skip
-    prepared = prepare(spark, events(spark, {"at_us": 1}, {**too_large, "at_us": 2}), str(tmp_path / "input"))
+    prepared = prepare(spark, frame(spark, {"at_us": 1}, {**too_large, "at_us": 2}), str(tmp_path / "input"))
     # What the advice may not go below, and what the replay of the recorded limits refuses again.
     assert prepared.largest == (120 * MIB, 120 * MIB)
     whole = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))[0]
@@ -100,7 +95,7 @@ def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tm
 def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSession) -> None:
     alone = {"group_size": 1, "direct_byte_us": 1_500_000}  # of 1000 bytes that were written for 2000 us
     rows = replay_input(
-        events(
+        frame(
             spark,
             {**alone, "at_us": 1},
             {**alone, "group_size": 2},

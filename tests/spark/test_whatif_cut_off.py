@@ -10,16 +10,12 @@ from pyspark.sql import SparkSession
 from pipeline.core.choice import Target
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB
-from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
-from pipeline.core.schema import event_schema
-from pipeline.core.tables.events import EVENTS
 from pipeline.jobs.advise import AdviseSettings, advise
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
 from pipeline.report.write import ReportSettings, write_report
-from pipeline.store.sinks import write_table
-from tests.support.pipeline.replay_events import requests, storm
+from tests.support.pipeline.replay_events import store, storm
 
 TARGET = Target(load=1, max_refused=0.0, p99_wait_us=5_000_000)
 GRID = Grid({"heap_bytes": (MIB, 4 * MIB), "direct_bytes": (MIB, 64 * MIB)}, (1,), (1,))
@@ -29,20 +25,15 @@ class KilledError(BaseException):
     """Stands for the end of the process."""
 
 
-def record(spark: SparkSession, common: CommonSettings, count: int) -> None:
-    frame = spark.createDataFrame(requests(*storm(2, count)), event_schema())
-    write_table(spark, common, EVENTS, frame.selectExpr("*", "DATE'2026-03-04' AS date", "0 AS hour"))
-
-
 @pytest.fixture(scope="module")
 def advised(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> AdviseSettings:
-    common = CommonSettings(str(tmp_path_factory.mktemp("cut-off") / "out"), "parquet", None, {})
-    record(spark, common, 200)
+    out = tmp_path_factory.mktemp("cut-off") / "out"
+    common = store(spark, out, *storm(2, 200))
     whatif(spark, WhatifSettings(common, GRID), lambda _: None)
     settings = AdviseSettings(common, TARGET)
     advise(spark, settings, lambda _: None)
     # What comes later needs more.
-    record(spark, common, 1000)
+    store(spark, out, *storm(2, 1000))
     return settings
 
 

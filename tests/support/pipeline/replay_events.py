@@ -2,9 +2,17 @@
 
 import random
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame, SparkSession
+
 from eventlog.schema import FIELDS
+from pipeline.core.options import CommonSettings
+from pipeline.core.schema import event_schema
+from pipeline.core.tables.events import EVENTS
+from pipeline.store.sinks import write_table
+from pipeline.transforms.events import with_hour
 
 START_US = 1_700_000_000_000_000
 
@@ -77,6 +85,17 @@ def requests(*some: dict[str, Any]) -> list[tuple[Any, ...]]:
         event["ts_us"] = START_US + event.pop("at_us", 0)
         rows.append(tuple(event[field.name] for field in FIELDS))
     return rows
+
+
+def frame(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
+    return spark.createDataFrame(requests(*some), event_schema())
+
+
+def store(spark: SparkSession, out: Path, *some: dict[str, Any]) -> CommonSettings:
+    """Make these the table of events in a directory."""
+    common = CommonSettings(str(out), "parquet", None, {})
+    write_table(spark, common, EVENTS, with_hour(frame(spark, *some)))
+    return common
 
 
 def storm(seed: int, count: int, proxies: int = 2, span_us: int = 1_000_000) -> Iterable[dict[str, Any]]:

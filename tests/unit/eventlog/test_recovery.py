@@ -55,15 +55,13 @@ def recovered(directory: Path) -> tuple[Recovered, list[str]]:
 @pytest.mark.parametrize(
     ("data", "kept"),
     [
-        (member(1, 2), [1, 2]),
         (member(1, 2) + member(3), [1, 2, 3]),
         (member(1, 2) + member(3)[:-1], [1, 2]),
         (member(1, 2) + member(3)[:5], [1, 2]),
         (member(1, 2) + b"\0" * 4096, [1, 2]),
-        (b"".join(member(n) for n in range(500)), list(range(500))),
         (member(*range(60_000)), list(range(60_000))),
     ],
-    ids=["whole", "members", "last byte", "head", "zeroes", "many", "long"],
+    ids=["members", "last byte", "head", "zeroes", "long"],
 )
 def test_file_of_a_dead_writer_is_cut_to_its_last_flush(tmp_path: Path, data: bytes, kept: list[int]) -> None:
     leave(tmp_path, data)
@@ -90,16 +88,13 @@ def broken(*numbers: int) -> bytes:
     ("data", "kept"),
     [
         (broken(1, 2) + b"".join(member(n) for n in range(3, 9)), list(range(3, 9))),
-        (member(1) + broken(2, 3) + member(4, 5), [1, 4, 5]),
         (member(1) + broken(2) + member(3) + broken(4) + member(5)[:-3], [1, 3]),
         (member(1) + b"\0" * 100 + member(2), [1, 2]),
         (member(1) + HEADER + member(2), [1, 2]),
         (member(1) + b"x" * (CHUNK_BYTES - 1) + member(2), [1, 2]),
-        (member(1) + member(2)[:9] + member(3), [1, 3]),
-        (member(1) + bytes([member(2)[0] ^ 255]) + member(2)[1:], [1]),
         (member(1) + member(2)[:-6] + b"\xff" * 6, [1]),
     ],
-    ids=["first", "middle", "several", "zeroes", "two heads", "head across reads", "cut", "magic", "check sum"],
+    ids=["first", "several", "zeroes", "two heads", "head across reads", "check sum"],
 )
 def test_damage_costs_what_it_hit_and_the_file_is_kept(tmp_path: Path, data: bytes, kept: list[int]) -> None:
     path = leave(tmp_path, data)
@@ -223,8 +218,7 @@ def test_file_taken_for_a_dead_ones_before_its_lock_is_given_up(
     assert seqs(*finished(tmp_path)) == [1]
 
 
-@pytest.mark.parametrize("round_", range(2))
-def test_every_flushed_event_of_a_killed_writer_is_readable(tmp_path: Path, round_: int) -> None:
+def test_every_flushed_event_of_a_killed_writer_is_readable(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WRITER, str(tmp_path), OTHER_BOOT]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as child:

@@ -134,7 +134,7 @@ def test_redirect_out_of_tls_is_refused(server: Answering, tmp_path: Path) -> No
     with answering(server_context()) as secure:
         secure.answers = [Answer(307, b"", {"Location": server.url})]
         with pytest.raises(AdminError, match="a redirect to http, expected https"):
-            asking(secure, context=trusted).create(TOPIC, 0)
+            asking(secure, tls=trusted).create(TOPIC, 0)
     assert server.asked == []
 
 
