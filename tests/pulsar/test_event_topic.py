@@ -66,17 +66,6 @@ async def test_topic_that_would_lose_events_is_warned_about(broker: Broker, name
     assert log.counters.event_log.topic_keeps is False
 
 
-async def test_topic_that_loses_messages_by_size_alone_is_warned_about(
-    broker: Broker, admin: Admin, namespace: str, topic: str
-) -> None:
-    TopicAdmin((broker.admin_url,)).keep(topic_name(topic))
-    body = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
-    admin.call("POST", f"/admin/v2/namespaces/{namespace}/retention", body)
-    async with running_log(**keys(broker, topic)) as log:
-        line = await log.said("the topic would lose events")
-    assert line["detail"] == "retention is 0 min and 0 MB, expected both other than 0 (-1: for ever)"
-
-
 async def test_topic_that_takes_no_more_costs_events_that_are_counted(
     broker: Broker, admin: Admin, namespace: str, topic: str
 ) -> None:

@@ -68,17 +68,6 @@ def test_topic_without_partitions_is_read_from_a_time_or_from_its_end(events: Ca
     assert read_all(topic.settings(start="99999999999999")) == []
 
 
-def test_partitions_that_are_added_are_read_from_their_beginning(events: Callable[[int], EventTopic]) -> None:
-    topic = events(1)
-    topic.send(20)
-    stream = Stream(topic.settings(start="latest"), ALL)
-    assert stream.run() == []
-    topic.grow(3)
-    topic.send(300, batch=10)
-    assert sorted(stream.run()) == list(range(20, 320))
-    assert len(decode(stream.offset or {})) == 3
-
-
 def test_trimmed_ledgers_are_an_error_or_a_gap_that_is_counted(events: Callable[[int], EventTopic]) -> None:
     topic = events(0)
     topic.send(10, batch=1)
@@ -140,14 +129,6 @@ def test_topic_that_does_not_exist_is_not_made_by_asking(events: Callable[[int],
     with pytest.raises(TopicError, match=r"-missing does not exist: .*init-topic"):
         read_all(missing)
     assert admin.topics(topic.name.removeprefix("persistent://").rpartition("/")[0]) == [topic.name]
-
-
-def test_broker_that_is_not_there_ends_the_task_in_bounded_time(events: Callable[[int], EventTopic]) -> None:
-    topic = events(0)
-    topic.send(1)
-    away = replace(topic.settings(read_timeout_seconds=1), service_url="pulsar://127.0.0.1:1")
-    with pytest.raises(TopicError, match=r"pulsar://127.0.0.1:1 .*: the broker does not answer"):
-        read_all(away)
 
 
 def test_broker_that_stops_in_mid_read_ends_the_task_in_bounded_time(

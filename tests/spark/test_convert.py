@@ -8,7 +8,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.options import CommonSettings
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import WHATIF
@@ -44,15 +43,3 @@ def test_tables_are_copied_once(spark: SparkSession, tmp_path: Path) -> None:
         convert(spark, str(tmp_path / "nothing"), delta)
     with pytest.raises(PipelineError, match="got the directory of --tables, expected another"):
         convert(spark, job.common.out, replace(delta, out=f"file://{job.common.out}"))
-
-
-def test_tables_of_the_other_format_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    parquet = CommonSettings(str(tmp_path / "pa[r]quet"), "parquet", None, {})
-    delta = CommonSettings(str(tmp_path / "delta"), "delta", None, {})
-    for common in (parquet, delta):
-        write_table(spark, common, WHATIF, spark.createDataFrame([], table_schema(WHATIF)))
-        assert read_table(spark, common, WHATIF).isEmpty()
-    with pytest.raises(PipelineError, match=r"got --format parquet .*\(whatif\), expected --format delta"):
-        read_table(spark, replace(delta, format="parquet"), WHATIF)
-    with pytest.raises(PipelineError, match=r"got --format delta .*\(whatif\), expected --format parquet"):
-        read_table(spark, replace(parquet, format="delta"), WHATIF)

@@ -81,21 +81,6 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
     assert [len(frame) for frame in (facts.storms, facts.top_costs, facts.whatif, facts.calibration)] == [0, 0, 0, 0]
 
 
-def test_storms_are_all_counted_and_the_largest_are_shown(spark: SparkSession, tmp_path: Path) -> None:
-    store(spark, tmp_path, SLOW)
-    size = {column.name: 0.0 if column.type == "double" else 0 for column in TABLES["storms"].columns}
-    begin = datetime(2026, 1, 1, tzinfo=UTC)
-    # The last of them is the largest.
-    found = [size | {"storm": number, "requests": number, "begin": begin, "end": begin} for number in range(1, 43)]
-    who = {"dimension": "tenant", "rank": 1, "name": "t", "requests": 1, "refused": 0}
-    write_rows(spark, common(tmp_path), TABLES["storms"], found)
-    write_rows(spark, common(tmp_path), TABLES["storm_members"], [{"storm": number} | who for number in (1, 42)])
-    facts = gather(spark, common(tmp_path))
-    assert facts.storm_count == 42
-    assert facts.storms["storm"].tolist() == list(range(3, 43))
-    assert facts.members["storm"].tolist() == [42]
-
-
 def test_copies_are_counted_and_late_events_that_a_batch_took_are_not(spark: SparkSession, tmp_path: Path) -> None:
     store(spark, tmp_path, SLOW)
     now = datetime(2026, 1, 1, tzinfo=UTC)

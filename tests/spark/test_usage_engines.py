@@ -8,7 +8,6 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.periods import Period
 from pipeline.core.tables.events import EVENTS
 from pipeline.store.sinks import write_table
 from pipeline.usage.batch import make_usage
@@ -37,16 +36,6 @@ def test_files_of_before_a_column_was_there_are_added_up(spark: SparkSession, tm
     assert found[0] == found[1]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_period_is_that_of_the_events(spark: SparkSession, tmp_path: Path, engine: Engine) -> None:
-    common = tables(spark, tmp_path)
-    first = read_table_first_us(spark, common)
-    period = Period(first + 2 * SECOND_US, first + 5 * SECOND_US)
-    assert make_usage(spark, UsageSettings(common, period=period, engine=engine)).requests == 3
-    with pytest.raises(PipelineError, match="found no event from"):
-        make_usage(spark, UsageSettings(common, period=Period(cluster="it's another"), engine=engine))
-
-
 def test_damaged_file_ends_with_its_name_and_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     common = tables(spark, tmp_path)
     make_usage(spark, UsageSettings(common))
@@ -57,7 +46,3 @@ def test_damaged_file_ends_with_its_name_and_changes_nothing(spark: SparkSession
     assert caught.value.code == ExitCode.FAILED
     assert read_usage(spark, common).count() > 0
     assert not list((tmp_path / "_staging").glob("duckdb-*"))
-
-
-def read_table_first_us(spark: SparkSession, common: CommonSettings) -> int:
-    return int(spark.read.parquet(f"{common.out}/events").agg({"ts_us": "min"}).collect()[0][0])

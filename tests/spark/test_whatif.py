@@ -12,7 +12,7 @@ from pipeline.replay.parts import Way, survey
 from pipeline.replay.slices import read_slice
 from pipeline.replay.traces import Prepared, prepare, replay_input
 from tests.support.pipeline.aggregates import NOTHING, added
-from tests.support.pipeline.replay_events import REFUSED, storm
+from tests.support.pipeline.replay_events import REFUSED, frame, storm
 
 TIGHT = Limits(heap_bytes=MIB, direct_bytes=MIB, heap_timeout_us=200_000, direct_timeout_us=200_000)
 GRID = (TIGHT, Limits(heap_bytes=2 * MIB, direct_bytes=MIB), Limits(fairness="tenant", heap_bytes=MIB), Limits())

@@ -71,13 +71,13 @@ class ScheduledLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         whole = math.floor(when)
-        self.schedule.at(whole, Phase.REQUEST_DEADLINE, when - whole, partial(_run, handle))
+        self.schedule.at(whole, Phase.REQUEST_DEADLINE, when - whole, partial(_run, handle, callback, args))
         return handle
 
 
-def _run(handle: asyncio.TimerHandle) -> None:
+def _run(handle: asyncio.TimerHandle, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
     if not handle.cancelled():
-        handle._run()
+        callback(*args)
 
 
 class LimiterClock:
@@ -95,12 +95,13 @@ class LimiterClock:
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, asyncio.get_running_loop())
         tick = int(when)
-        self._schedule.at(tick // TICKS, self._phase, tick % TICKS, partial(self._fire, handle, tick))
+        fire = partial(self._fire, tick, handle, callback, args)
+        self._schedule.at(tick // TICKS, self._phase, tick % TICKS, fire)
         return handle
 
-    def _fire(self, handle: asyncio.TimerHandle, tick: int) -> None:
+    def _fire(self, tick: int, *timer: Any) -> None:
         self._firing = tick
-        _run(handle)
+        _run(*timer)
         self._firing = None
 
 

@@ -35,22 +35,6 @@ def test_views_add_up_what_a_stream_wrote_in_parts(tmp_path: Path, capsys: pytes
     assert database.execute("SELECT count(*) FROM pulsar_proxy.usage").fetchall() == [(2,)]
 
 
-def test_tables_without_a_row_and_of_the_other_format_are_no_views(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(tmp_path, 1)
-    (tmp_path / "slowed").mkdir()
-    assert main(["catalog", "--out", str(tmp_path)]) == ExitCode.OK
-    assert "slowed" not in capsys.readouterr().out
-    assert main(["catalog", "--out", str(tmp_path), "--format", "delta"]) == ExitCode.USAGE
-    assert "expected --format parquet" in capsys.readouterr().err
-    (tmp_path / "usage" / "_delta_log").mkdir()
-    assert main(["catalog", "--out", str(tmp_path)]) == ExitCode.USAGE
-    assert "got tables of Delta (usage), expected --format delta" in capsys.readouterr().err
-    assert main(["catalog", "--out", str(tmp_path / "none")]) == ExitCode.USAGE
-    assert "found no table there" in capsys.readouterr().err
-
-
 def test_spark_and_trino_register_tables_of_delta(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["catalog", "--out", "s3a://events/tables", "--format", "delta", "--tables", "events", "--schema", "p"]
     assert main([*words, "--dialect", "spark"]) == ExitCode.OK

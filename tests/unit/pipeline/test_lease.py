@@ -88,22 +88,6 @@ def test_a_writer_that_was_held_up_finds_out_before_it_writes(store: Store) -> N
     second.require()
 
 
-def test_one_that_comes_very_late_makes_an_old_number_and_goes_back(store: Store) -> None:
-    later: list[Held] = []
-
-    def meanwhile() -> None:
-        for owner in ("a", "b", "c"):
-            if later:
-                later[-1].release()
-            later.append(take(store, owner))
-
-    store.before_create = meanwhile
-    store.meanwhile = [lambda: later[-1].require(), lambda: later[-1].release()]
-    take(store, "late").require()
-    # It has waited for the third, which was never disturbed.
-    assert store.time == 2
-
-
 def test_lock_of_a_directory_names_its_holder(tmp_path: Path) -> None:
     waits = Clock(0, sleep=lambda _: None)
     with (

@@ -53,17 +53,6 @@ def test_damage_costs_the_members_it_is_in_and_no_other(damaged: set[int], place
     assert 1 <= sum(is_rest for _, is_rest in found) <= len(damaged)
 
 
-@pytest.mark.parametrize("compressed", [True, False], ids=["compressed", "plain"])
-def test_of_a_line_beyond_all_memory_the_beginning_stands_for_it(
-    compressed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    most = 3 * CHUNK_BYTES // 2
-    monkeypatch.setattr(salvage, "MAX_LINE_BYTES", most)
-    lines = [b"one", b"a" * (4 * CHUNK_BYTES), b"three", b"b" * most, b"c" * (most + 1)]
-    content = member(lines) if compressed else b"\n".join(lines)
-    assert read(content, compressed=compressed) == [(line[:most], False) for line in lines]
-
-
 @pytest.mark.parametrize(
     "odd",
     [b"\0" * 2 * LOOK_BYTES, b"a \x7f b", b"\xff\xfe", b"\x1f\x8b\x08\0"],

@@ -107,15 +107,3 @@ def test_no_batch_begins_once_it_was_told_to_stop() -> None:
         batches.take(FRAME, 0)
     assert done == ["stopped"]
     assert batches.failure is None
-
-
-def test_query_that_ends_by_itself_is_not_stopped() -> None:
-    done: list[str] = []
-    ends = iter([False, False, True])
-    follow(
-        Batches(lambda frame, number: None),
-        Query(done, lambda: next(ends)),
-        Event(),
-        meanwhile=lambda: done.append("look"),
-    )
-    assert done == ["look", "look"]

@@ -8,7 +8,6 @@ import pytest
 
 from proxy.auth.identity import AuthData, Principal
 from proxy.telemetry.events.identities import (
-    LONGEST_IDENTITY,
     LONGEST_REMEMBERED,
     REMEMBERED,
     EventIdentities,
@@ -62,15 +61,6 @@ def test_questions_that_differ_have_different_names(
 ) -> None:
     assert HASHED.question(*one) != HASHED.question(*other)
     assert HASHED.question(*one) == EventIdentities(KEY).question(*one)
-
-
-def test_plain_names_are_roles_and_addresses_but_never_patterns() -> None:
-    plain = EventIdentities(KEY, plain=True)
-    assert plain.principal(Principal("alice")) == "alice"
-    assert plain.client("192.0.2.1:5000") == "192.0.2.1:5000"
-    assert plain.pattern("persistent://t/n/.*") == HASHED.pattern("persistent://t/n/.*")
-    assert len(plain.client("x" * 1000)) == LONGEST_IDENTITY
-    assert plain.principal("x" * 1000) == plain.principal(Principal("x" * 1000)) == "x" * LONGEST_IDENTITY
 
 
 @pytest.mark.parametrize(

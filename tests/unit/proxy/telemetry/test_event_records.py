@@ -218,19 +218,6 @@ def test_a_request_that_fails_says_how_and_where(stage: ListStage, flow: Any, ou
         assert event["heap_actual_bytes"] >= heap_size(LIST_BYTES)
 
 
-def test_the_last_member_to_leave_a_group_at_work_pays_for_all_of_it(stage: ListStage) -> None:
-    clients = asked(stage, 3)
-    stage.advance(2)
-    for client in clients:
-        stage.call(client.leave)
-    stage.step()
-    assert [event["outcome"] for event in stage.events.kept] == ["cancelled"] * 3
-    assert [event["carries_cost"] for event in stage.events.kept] == [False, False, True]
-    last = stage.events.kept[-1]
-    assert last["heap_byte_us"] == 2 * SECOND * last["heap_estimate_bytes"]
-    assert (last["cancelled_after_us"], last["close_cause"]) == (2 * SECOND, "client_closed")
-
-
 def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stage.recorder, "begun", lambda *given: 1 / 0)
     (client,) = asked(stage)
