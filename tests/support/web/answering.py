@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from tests.support.sockets.ports import LOOPBACK
 class Asked(NamedTuple):
     method: str
     path: str
-    headers: Mapping[str, str]
+    headers: Message
     body: bytes
 
 
@@ -47,7 +48,7 @@ def answering(tls: ssl.SSLContext | None = None) -> Iterator[Answering]:
     class Handler(BaseHTTPRequestHandler):
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            found = made.answer(Asked(self.command, self.path, dict(self.headers), body))
+            found = made.answer(Asked(self.command, self.path, self.headers, body))
             data = found.content if isinstance(found.content, bytes) else json.dumps(found.content).encode()
             self.send_response(found.status)
             for name, value in {"Content-Length": str(len(data)), **found.headers}.items():
