@@ -21,7 +21,7 @@ from pipeline.transforms.usage import add_usage, add_waits, usage, waits
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import StreamSettings, UsageSettings, UsageSummary
 from pipeline.usage.stream import follow_usage
-from pipeline.usage.tables import StreamOwnsError, read_usage, read_waits
+from pipeline.usage.tables import read_usage, read_waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Rows = list[tuple[object, ...]]
@@ -144,22 +144,6 @@ def test_stream_waits_for_the_table_of_events(spark: SparkSession, common: Commo
     stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=50_000)
     assert follow_usage(spark, UsageSettings(common), stream, note, stop).requests == 1
     assert said[:2] == ["waits for the table `events`", "batch 0"]
-
-
-@pytest.mark.usefixtures("parts_alone")
-def test_stream_that_has_begun_keeps_its_tables_before_its_first_batch(
-    spark: SparkSession, common: CommonSettings, follow: Callable[[], list[str]]
-) -> None:
-    add_events(spark, common, 1)
-    stop = Event()
-    stop.set()
-    stream = StreamSettings(f"{common.out}/_checkpoints/usage", trigger_us=3_600_000_000)
-    follow_usage(spark, UsageSettings(common), stream, lambda text: None, stop)
-    assert read_table(spark, common, USAGE).isEmpty()
-    with pytest.raises(StreamOwnsError):
-        make_usage(spark, UsageSettings(common))
-    follow()
-    assert [row.requests for row in read_usage(spark, common).collect()] == [1]
 
 
 @pytest.mark.usefixtures("parts_alone")

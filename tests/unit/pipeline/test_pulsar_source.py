@@ -87,23 +87,7 @@ def test_available_now_ends_with_what_was_there_when_it_began() -> None:
     assert [offset.get("a") for offset in offsets] == [None, [5, -1], [5, 2], [5, 3]]
 
 
-def test_trimmed_ledger_is_warned_of_and_counted_by_option(capfd: pytest.CaptureFixture[str]) -> None:
-    reader = stream(MadeUpTopic(a=[(7, 4)]), replace(SETTINGS, on_data_loss="warn"))
-    over = reader.latestOffset({"a": [5, 1]}, ALL)
-    assert over == {"a": [7, -1, 1]}
-    assert "warning: a: events after 5:1 are gone" in capfd.readouterr().err
-    assert reader.partitions({"a": [5, 1]}, over) == []
-    assert reader.latestOffset(over, ALL) == {"a": [7, 3, 1]}
-
-
 def test_partition_that_is_gone_is_an_error() -> None:
     reader = stream(MadeUpTopic(a=[(7, 4)]))
     with pytest.raises(TopicError, match=r"knows partitions that the topic does not have \(b\)"):
         reader.latestOffset({"a": [7, 0], "b": [6, 0]}, ALL)
-
-
-def test_end_of_the_topic_is_reported_for_progress() -> None:
-    reader = stream(MadeUpTopic(a=[(5, 4)]), replace(SETTINGS, max_events=1))
-    assert reader.reportLatestOffset() is None
-    reader.latestOffset({"a": [5, -1]}, ReadMaxRows(1))
-    assert reader.reportLatestOffset() == {"a": [5, 3]}

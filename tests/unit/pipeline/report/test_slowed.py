@@ -60,14 +60,5 @@ def test_other_marks_have_a_row_each_and_a_line_in_both_charts() -> None:
         assert {"0.85 / 0.7", "0.95 / 0.7"} <= set(json.dumps(chart.spec["datasets"]).split('"'))
 
 
-def test_no_line_goes_through_times_whose_memory_is_not_known() -> None:
-    given = facts()
-    gap = given.marks[given.marks["bin"] != 2]
-    chart = marks(replace(given, marks=gap), overview()).charts[0]
-    (rows,) = chart.spec["datasets"].values()
-    assert [row["run"] for row in rows] == [1, 1, 2, 2, 3, 3, 4, 4]
-    assert chart.spec["encoding"]["detail"]["field"] == "run"
-
-
 def test_without_other_marks_the_section_names_the_options_that_bring_them() -> None:
     assert "--overload-high" in marks(replace(facts(), marks=pd.DataFrame()), overview()).missing
