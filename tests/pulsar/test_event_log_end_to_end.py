@@ -52,8 +52,15 @@ KINDS: Final = {
 
 @pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")
 def test_report_of_a_recorded_storm_says_what_the_proxy_counted(
-    broker: Broker, admin: Admin, namespace: str, spark: SparkSession, tmp_path: Path
+    broker: Broker,
+    admin: Admin,
+    namespace: str,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # So few requests are replayed sooner than the kernel is compiled; tests/spark replays with a compiled one.
+    monkeypatch.setitem(spark.sparkContext.environment, "NUMBA_DISABLE_JIT", "1")
     topic = PulsarSettings(broker.service_url, f"persistent://{namespace}-events/log", broker.admin_url)
     init_topic(topic, WantedTopic(2, 60, 100), print)
     events = {"eventLogDirectory": str(tmp_path / "events"), "eventLogTopic": topic.topic}
