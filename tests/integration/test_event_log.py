@@ -35,7 +35,6 @@ from tests.support.proxies.shared_lists import (
     all_have_lists,
     behind_a_question,
     being_written,
-    has_list,
     let_go,
     waiting_for_direct_memory,
     waiting_for_heap,
@@ -126,20 +125,6 @@ async def test_a_storm_is_an_event_for_each_member_and_a_cost_for_each_group() -
 
 
 # --- refusals -------------------------------------------------------------------------------------
-
-
-async def test_requests_over_the_number_of_lookups_are_events_too() -> None:
-    async with staged(events=kept(), maxConcurrentLookupRequests=1) as stage:
-        stage.broker.script.hold(LISTS)
-        first, second = await stage.connected(), await stage.connected()
-        await first.ask_topics(namespace(0))
-        await stage.until(lambda: stage.outstanding == 1, "a question at the broker")
-        assert (await second.refused_topics(namespace(1))).error == ServerError.TooManyRequests
-        (event,) = await told(stage, 1)
-        assert (event["outcome"], event["outcome_stage"], event["namespace"]) == ("queue_full", "client", namespace(1))
-        assert stage.proxy.counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
-        let_go(stage)
-        await has_list(first)
 
 
 async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_event() -> None:

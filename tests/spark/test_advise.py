@@ -11,7 +11,7 @@ from pipeline.core.model import MIB, Outcome
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables.whatif import ADVICE, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
-from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif, withdraw_advice
+from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid
 from pipeline.store.sinks import read_table, write_rows
 from tests.support.pipeline.replay_events import store, storm
@@ -141,16 +141,6 @@ def test_calibration_that_is_not_trusted_withdraws_the_advice_of_before(
         advise(spark, AdviseSettings(advised_before, REACHABLE, min_requests=401), lambda _: None)
     assert caught.value.code == ExitCode.CALIBRATION
     assert chosen_or_in_a_file(spark, advised_before) == rows(spark, advised_before, ADVICE) == []
-
-
-def test_file_that_is_no_fragment_is_left_alone(spark: SparkSession, common: CommonSettings, advised: object) -> None:
-    own = Path(common.out) / "own.conf"
-    own.write_text("servicePort=6650\n")
-    # Neither is it taken for an advice of before, nor replaced by one.
-    withdraw_advice(spark, common, own)
-    with pytest.raises(PipelineError, match="which advise has not written"):
-        AdviseSettings(common, REACHABLE, conf_file=str(own))
-    assert own.read_text() == "servicePort=6650\n"
 
 
 @pytest.mark.parametrize(("unproven_percent", "error"), [(50, 0.0), (None, 0.5)])

@@ -102,17 +102,6 @@ def test_settings_of_run_and_report_make_sense_before_spark_starts(path: Path) -
             assert conf_path(options.out, options.conf_file), "the fragment of proxy.conf would be nowhere"
 
 
-def test_files_of_the_driver_are_on_a_volume_that_is_declared_beside_it() -> None:
-    claim, scheduled = documents(HERE / "spark-operator" / "report.yaml")
-    template = scheduled["spec"]["template"]
-    assert template["volumes"][0]["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
-    (mount,) = template["driver"]["volumeMounts"]
-    files = [word.partition("=")[2] for word in template["arguments"] if word.startswith(("--to=", "--conf-file="))]
-    assert len(files) == 2
-    assert all(file.startswith(f"{mount['mountPath']}/") for file in files)
-    kubernetes_validate.validate(claim, VERSIONS[-1], strict=True)
-
-
 @pytest.mark.parametrize("job", ["compact", "report"])
 def test_pods_that_share_a_volume_of_one_node_run_on_one_node(job: str) -> None:
     (claim,), (ingest,), (nightly,) = (

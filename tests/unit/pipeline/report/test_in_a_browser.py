@@ -71,15 +71,6 @@ def test_no_line_to_copy_is_cut_off(tmp_path: Path) -> None:
     assert set(re.findall(r'<pre[^>]*data-cut="(\w+)"', became)) == {"false"}
 
 
-def test_a_chart_that_cannot_be_drawn_is_noticed(tmp_path: Path) -> None:
-    given = facts()
-    text = page_of(given, sections_of(given), datetime(2026, 1, 2, tzinfo=UTC))
-    page = tmp_path / "page.html"
-    page.write_text(text.replace('"mark":{"type":"area"', '"mark":{"type":"no such mark"'), encoding="utf-8")
-    became, console = looked_at(page, tmp_path / "profile", "light")
-    assert console != [] or "could not be drawn" in became
-
-
 FILTERED = {
     "memory-heap", "memory-direct", "fullness", "waits-over-time", "refusals-over-time", "storm-timeline",
 }  # fmt: skip
