@@ -112,6 +112,7 @@ def test_partitions_tell_a_topic_that_is_not_there(server: Answering) -> None:
 def test_credentials_are_asked_for_each_time_and_never_told(server: Answering) -> None:
     tokens = iter(["first", "second"])
     admin = asking(server, headers=lambda: {"Authorization": f"Bearer {next(tokens)}"})
+    server.answers = {}
     for token in ("first", "second"):
         with pytest.raises(AdminError) as caught:
             admin.create(TOPIC, 0)

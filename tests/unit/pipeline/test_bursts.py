@@ -9,7 +9,7 @@ RULE = BurstRule(times=3.0, floor=20, gap_seconds=2)
 QUIET = dict.fromkeys(range(100, 120), 10)
 
 
-def found(counts: dict[int, int], last: int | None = None) -> list[Burst]:
+def found(counts: dict[int, int], last: int = 0) -> list[Burst]:
     seconds, requests = (np.array(list(each), np.int64) for each in (counts, counts.values()))
     return bursts(seconds, requests, RULE, last)
 

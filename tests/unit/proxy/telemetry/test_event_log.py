@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import io
 import json
+import ssl
 from pathlib import Path
 
 import orjson
@@ -27,7 +28,7 @@ from tests.unit.eventlog.parts import HEADER, finished, seqs
 def event_log(directory: Path, lines: LogLines) -> EventLog:
     config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "eventLogDirectory": str(directory)})
     loop = asyncio.get_running_loop()
-    return EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), lines.log)
+    return EventLog(config, loop, Plain(lambda: None), ssl.create_default_context, EventLogCounters(), lines.log)
 
 
 async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(tmp_path: Path) -> None:
