@@ -71,6 +71,15 @@ def test_large_file_is_finished_and_the_next_begun(tmp_path: Path) -> None:
 # --- disks that fail ------------------------------------------------------------------------------
 
 
+def test_file_whose_first_flush_failed_is_not_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = store_of(tmp_path)
+    Disk(monkeypatch, room=0)
+    with pytest.raises(StoreError, match="no space left on device"):
+        store.write(lines(1), 100.0)
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_full_disk_costs_no_event_once_there_is_room_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = file_line(tmp_path)
     line.put(3)

@@ -130,6 +130,12 @@ def test_redirect_to_the_owner_takes_method_body_and_credentials_along(server: A
     assert (server.asked[1].body, server.asked[1].headers["Authorization"]) == (b"4", "Bearer t")
 
 
+def test_redirects_that_never_end_are_an_error(server: Answering) -> None:
+    server.answers = {("PUT", PATH): Answer(307, b"", {"Location": f"{server.url}{PATH}"})}
+    with pytest.raises(AdminError, match="more than 5 redirects"):
+        asking(server).create(TOPIC, 0)
+
+
 def test_redirect_out_of_tls_is_refused(server: Answering, tmp_path: Path) -> None:
     trusted = ssl.create_default_context(cafile=str(PemFiles.write(tmp_path).trust))
     with answering(server_context()) as secure:

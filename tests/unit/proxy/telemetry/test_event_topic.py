@@ -107,6 +107,13 @@ def test_block_that_failed_goes_to_the_next_partition_over_a_new_connection(monk
     assert len(cluster.clients) == 2
 
 
+def test_topic_without_partitions_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, topic = Cluster(monkeypatch), store()
+    cluster.names = []
+    with pytest.raises(StoreError, match="names no partition"):
+        topic.write([b"a\n"], 0.0)
+
+
 def test_a_closed_topic_keeps_nothing_of_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     # A producer of the library keeps threads and descriptors for as long as it is kept itself.
     cluster, topic = Cluster(monkeypatch), store()
@@ -133,6 +140,20 @@ async def in_sink_thread(credentials: TopicCredentials) -> Any:
 async def test_own_credentials_are_made_for_the_client_library(data: AuthData | None, kind: str) -> None:
     credentials = TopicCredentials(Plain(lambda: data), asyncio.get_running_loop())
     assert type(await in_sink_thread(credentials)).__name__ == kind
+
+
+async def test_certificate_is_shown_if_it_is_the_credential() -> None:
+    own = Plain(lambda: AuthData("tls", b""), ("cert.pem", "key.pem"))
+    credentials = TopicCredentials(own, asyncio.get_running_loop())
+    assert type(await in_sink_thread(credentials)).__name__ == "AuthenticationTLS"
+
+
+def test_credentials_of_a_loop_that_has_ended_cannot_be_had() -> None:
+    loop = asyncio.new_event_loop()
+    credentials = TopicCredentials(Plain(lambda: AuthData("token", b"t")), loop)
+    loop.close()
+    with pytest.raises(CredentialsUnavailable):
+        credentials.authentication()
 
 
 async def test_each_connection_gets_the_token_of_its_time_and_never_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
