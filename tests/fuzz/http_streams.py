@@ -64,7 +64,7 @@ async def _requests(reads: Sequence[bytes]) -> list[Asked]:
     before, still = None, 0
     while still < STILL_TURNS:
         await asyncio.sleep(0)
-        now = len(site.asked), len(connection._held), len(socket.written), socket.closed
+        now = len(site.asked), len(socket.written), socket.closed
         still = still + 1 if now == before else 0
         before = now
     connection.connection_lost(None)

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from protocol.command_scanner import HEAD_BYTES, CommandScanner
 from protocol.commands import decode_command
 from protocol.errors import RemoteProtocolError
+from protocol.field_walker import MAX_ENTRIES
 from protocol.frame_position import FramePosition
 from protocol.frames import Frame, read_head
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
@@ -160,7 +161,6 @@ def command_scan(data: bytes) -> None:
     found = [frame for read in reads for frame in scanner.scan(read, len(read))]
     assert found == whole.scan(body, len(body)), "what is found depends on how the bytes are cut"
     assert (scanner.ended, scanner.passed_over) == (whole.ended, whole.passed_over)
-    assert len(scanner._head) <= HEAD_BYTES
     for frame in found:
         assert len(frame.head) == min(frame.frame_bytes, HEAD_BYTES)
         assert frame.payload_bytes >= 0
@@ -231,7 +231,7 @@ def _list_seeds() -> list[bytes]:
 def command(data: bytes) -> None:
     head = None
     with suppress(RemoteProtocolError):
-        head = read_head(len(data).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data)
+        head = read_head((len(data) + 4).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data)
     try:
         decoded = decode_command(data)
     except RemoteProtocolError:
@@ -242,7 +242,14 @@ def command(data: bytes) -> None:
     except DecodeError as error:
         raise AssertionError("accepted what protobuf refuses") from error
     assert plain.type == decoded.type
-    assert head is None or head.command_type in (None, decoded.type)
+    if head is not None and head.request_id is not None:
+        assert head.command_type == decoded.type
+        if decoded.type == _LIST:
+            rest = pb.CommandGetTopicsOfNamespaceResponse()
+            rest.MergeFromString(data[head.rest_offset - 8 :])
+            assert list(rest.topics) == list(plain.getTopicsOfNamespaceResponse.topics)
+    if decoded.type == pb.BaseCommand.LOOKUP:
+        assert len(decoded.lookupTopic.properties) <= MAX_ENTRIES
 
 
 def _command_seeds() -> list[bytes]:
@@ -261,7 +268,7 @@ def _command_seeds() -> list[bytes]:
         if field.number in pb.BaseCommand.Type.values():
             whole.type = pb.BaseCommand.Type.ValueType(field.number)
             made.append(whole.SerializePartialToString())
-    return made
+    return [*made, list_frame(300, ["persistent://a/b/c"] * 3)[8:]]
 
 
 # --- the beginning of a connection ----------------------------------------------------------------
