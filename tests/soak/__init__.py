@@ -2,6 +2,5 @@
 
 Start with `driver.py`; `actions.py` has what clients do. The proxy (`watched_proxy.py`) is a child process of its own,
 so that its memory is its own; it counts what is in it when asked, at moments without any client. `brokers.py` has its
-brokers. `slope.py` and `verdict.py` judge, without I/O; `draw.py` draws; `test_short_soak.py` is the short one of
-`make rest`.
+brokers. `slope.py` and `verdict.py` judge, without I/O; `test_short_soak.py` is the short one of `make rest`.
 """

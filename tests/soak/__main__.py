@@ -1,4 +1,4 @@
-"""`python -m tests.soak`: load one proxy for so many minutes, count, judge, and draw.
+"""`python -m tests.soak`: load one proxy for so many minutes, count, and judge.
 
 Rule: exit code 0 if every promise held, 1 if one broke, 130 if it was ended early. Load goes to
 127.0.0.1 only; nothing outlives the command.
@@ -25,7 +25,6 @@ from proxy.cli.demo.children import Child
 from proxy.cli.demo.spill import directory_for_lists
 from tests.soak import verdict, watched_proxy
 from tests.soak.actions import Place
-from tests.soak.draw import PALETTES, Run, drawing
 from tests.soak.driver import Soak, names
 from tests.support.auth.tls import PemFiles, client_context
 from tests.support.patience import patient_clocks
@@ -65,7 +64,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--moments", type=int, default=4, help="quiet moments (default: %(default)s)")
     parser.add_argument("--engine", choices=("auto", "asyncio", "native"), default="auto", help="relayEngine")
     parser.add_argument("--seed", type=int, default=1, help="of the dice (default: %(default)s)")
-    parser.add_argument("--out", type=Path, default=ROOT / "soak-results", help="directory of results and plots")
+    parser.add_argument("--out", type=Path, default=ROOT / "soak-results", help="directory of results")
     parser.add_argument("--keep", action="store_true", help="keep the report for docs/reliability.md, too")
     options = parser.parse_args(arguments)
     if options.minutes <= 0 or options.pace <= 0 or options.moments < 2:
@@ -163,12 +162,8 @@ def _processor_seconds(pid: int) -> float:
 
 
 def _write(options: argparse.Namespace, found: dict[str, Any]) -> None:
-    name = f"soak-{options.engine}"
     for directory in [options.out, *([KEPT] if options.keep else [])]:
-        (directory / f"{name}.json").write_text(json.dumps(found) + "\n")
-    for palette in PALETTES:
-        picture = drawing([Run.of(found)], palette)
-        (options.out / f"{name}-{palette.name}.svg").write_text(picture)
+        (directory / f"soak-{options.engine}.json").write_text(json.dumps(found) + "\n")
 
 
 def _line(options: argparse.Namespace, found: dict[str, Any]) -> str:
