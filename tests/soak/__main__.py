@@ -25,6 +25,7 @@ from proxy.cli.demo.children import Child
 from proxy.cli.demo.spill import directory_for_lists
 from tests.soak import verdict, watched_proxy
 from tests.soak.actions import Place
+from tests.soak.brokers import NAMESPACES, TOPICS
 from tests.soak.driver import Soak, names
 from tests.support.auth.tls import PemFiles, client_context
 from tests.support.patience import patient_clocks
@@ -32,9 +33,6 @@ from tests.support.patience import patient_clocks
 INTERRUPTED: Final = 130
 ROOT: Final = Path(__file__).resolve().parents[2]
 KEPT: Final = Path(__file__).with_name("results")
-NAMESPACES: Final = 40
-TOPICS: Final = 1500
-NAME_BYTES: Final = 60
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,11 +80,11 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
     with _children(options, place, census) as (brokers, start_proxy):
         ports = await brokers.said("commands")
         with start_proxy(ports) as proxy:
-            tls_port = await proxy.said("tls_port")
+            tls_port, port, web_port = [(await proxy.said(name))[name] for name in ("tls_port", "port", "web_port")]
             at = Place(
-                port=(await proxy.said("port"))["port"],
-                tls_port=tls_port["tls_port"],
-                web_port=(await proxy.said("web_port"))["web_port"],
+                port=port,
+                tls_port=tls_port,
+                web_port=web_port,
                 brokers=ports,
                 namespaces=NAMESPACES,
                 topics=TOPICS,
@@ -96,17 +94,15 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
             )
             soak = Soak(at, proxy, census, lambda number: _reload(place, proxy, number))
             await soak.run(seconds, options.pace, options.moments, max(0.2, min(5.0, seconds / 120)))
-            used = _processor_seconds(proxy.pid)
     found = verdict.report(soak.record, names(), options.minutes)
     day = datetime.now(UTC).date().isoformat()
-    return {"engine": options.engine, "measured_on": day, "pace": options.pace, "processor_seconds": used, **found}
+    return {"engine": options.engine, "measured_on": day, "pace": options.pace, **found}
 
 
 @contextmanager
 def _children(options: argparse.Namespace, place: Path, census: Path) -> Iterator[Any]:
-    sizes = ["--namespaces", str(NAMESPACES), "--topics", str(TOPICS), "--name-bytes", str(NAME_BYTES)]
     os.environ[watched_proxy.FILE] = str(census)
-    with Child("tests.soak.brokers", sizes, place) as brokers:
+    with Child("tests.soak.brokers", [], place) as brokers:
 
         def proxy(ports: Mapping[str, int]) -> Child:
             config = place / "proxy.conf"
@@ -154,11 +150,6 @@ def _reload(place: Path, proxy: Child, number: int) -> None:
     config.write_text("\n".join([*kept, f"handshakeTimeoutMillis={10_000 + number % 2}"]) + "\n")
     PemFiles.write(place / "tls")
     os.kill(proxy.pid, signal.SIGHUP)
-
-
-def _processor_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _write(options: argparse.Namespace, found: dict[str, Any]) -> None:

@@ -4,12 +4,10 @@ One serves commands, one sends every byte back, one sends messages as fast as it
 beside them answers, takes uploads, and gives messages of WebSockets back.
 """
 
-import argparse
 import asyncio
 import itertools
 import json
 import signal
-from collections.abc import Sequence
 from contextlib import suppress
 
 import uvloop
@@ -20,6 +18,7 @@ from proxy.cli.demo.script import AfterHandshake, Script
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.web.fake_web_broker import echoed, fake_web_broker
 
+NAMESPACES, TOPICS, NAME_BYTES = 40, 1500, 60
 UPDATE_SECONDS = 1.0
 DOCUMENT = bytes(range(256)) * 200
 
@@ -35,15 +34,11 @@ async def serve(request: web.BaseRequest) -> web.StreamResponse:
     return response
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """Run until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="python -m tests.soak.brokers")
-    for name, default in (("namespaces", 40), ("topics", 1500), ("name-bytes", 60)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    options = parser.parse_args(arguments)
     raise_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(GeneratedTopics(options.namespaces, options.topics, options.name_bytes)))
+        runner.run(_run(GeneratedTopics(NAMESPACES, TOPICS, NAME_BYTES)))
     return 0
 
 

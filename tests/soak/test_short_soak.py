@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 async def soak(out: Path, engine: str) -> tuple[int, str, dict[str, Any]]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.soak", "--minutes=0.15", "--moments=2", "--pace=20",
+        sys.executable, "-m", "tests.soak", "--minutes=0.07", "--moments=2", "--pace=20",
         f"--engine={engine}", f"--out={out}",
         cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip

@@ -16,9 +16,10 @@ from protocol.errors import ProtocolError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
+from tests.support.clients.commands import command
 from tests.support.patience import PATIENCE_SECONDS, in_time
 from tests.transcripts.model import CLIENT, END, SILENCE, Event, Transcript, Words
-from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, command, placed
+from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, placed
 
 _CONNECTED: Final = command(
     "CONNECTED", server_version="fake broker", protocol_version=21, max_message_size=5 * 1024 * 1024
@@ -54,7 +55,8 @@ class Bench:
         self.places: dict[str, str] = {}
         self._words = Words({}, versions)
 
-    def _learn(self, ports: dict[str, int]) -> None:
+    def learn(self, ports: dict[str, int]) -> None:
+        """Put names for these ports from now on."""
         self.places = {place: f"{LOOPBACK}:{port}" for place, port in ports.items()}
         self._words = Words({port: place for place, port in ports.items()}, self._versions)
 
@@ -157,5 +159,5 @@ async def bench(versions: tuple[str, ...], silence_seconds: float = PATIENCE_SEC
         # Bound, so that nobody else takes it; not listening, so that it refuses.
         nobody = stack.enter_context(socket.socket())
         nobody.bind((LOOPBACK, 0))
-        made._learn({BROKER: first.port, OTHER: second.port, NOBODY: nobody.getsockname()[1]})
+        made.learn({BROKER: first.port, OTHER: second.port, NOBODY: nobody.getsockname()[1]})
         yield made

@@ -6,9 +6,10 @@ Commands may name places, such as `<broker>` in a URL; the player puts addresses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final
+from typing import Final
 
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.clients.commands import content_of
 from tests.transcripts.tokens import PROXY, SECRET_KEY
 
 BROKER, OTHER, NOBODY = "<broker>", "<other broker>", "<nobody>"
@@ -66,24 +67,11 @@ SETTINGS: Final[dict[str, dict[str, str]]] = {
 }
 
 
-def command(kind: str, **fields: Any) -> pb.BaseCommand:
-    """Build a command of the type that is named."""
-    built = pb.BaseCommand(type=pb.BaseCommand.Type.Value(kind))
-    content = getattr(built, _sub_message(built.type))
-    content.SetInParent()
-    content.CopyFrom(type(content)(**fields))
-    return built
-
-
-def _sub_message(kind: int) -> str:
-    return pb.BaseCommand.DESCRIPTOR.fields_by_number[kind].name
-
-
 def placed(built: pb.BaseCommand, places: Mapping[str, str]) -> pb.BaseCommand:
     """Give the command with addresses for its places."""
     copy = pb.BaseCommand()
     copy.CopyFrom(built)
-    content = getattr(copy, _sub_message(copy.type))
+    content = getattr(copy, content_of(copy.type))
     for descriptor, value in content.ListFields():
         if isinstance(value, str):
             setattr(content, descriptor.name, placed_text(value, places))

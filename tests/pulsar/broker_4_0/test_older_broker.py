@@ -31,8 +31,8 @@ from tests.pulsar.test_wire_protocol import (  # noqa: F401
     test_a_direct_connection_carries_the_brokers_own_promises,
     test_a_lookup_sends_the_client_back_through_the_proxy,
 )
+from tests.support.clients.commands import command
 from tests.support.clients.wire import WireClient, WireClosedError
-from tests.transcripts.script import command
 
 pytestmark = pytest.mark.pulsar
 

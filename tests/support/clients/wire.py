@@ -1,4 +1,4 @@
-"""Owns a small blocking Pulsar client that shows the wire: raw bytes, and a helper per lookup-mode request.
+"""Owns a small blocking Pulsar client that shows the wire, with a helper per lookup-mode request.
 
 Obeys one rule: it adds nothing by itself; it answers a PING only while it waits for the answer to a request.
 It must not know how the proxy works inside: the same client talks to a real broker, to the embedded one and
@@ -7,19 +7,15 @@ to the proxy.
 
 import itertools
 import socket
-import struct
-from collections.abc import Mapping
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from protocol.commands import PONG_FRAME, REQUEST_ID_NONE, decode_command, frame, request_id_of
+from protocol.commands import PING_FRAME, PONG_FRAME, REQUEST_ID_NONE, decode_command, frame, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.clients.commands import command
 from tests.support.patience import patient
 
 PROTOCOL_VERSION: Final = 21
-_LINGER_RESET: Final = struct.pack("ii", 1, 0)
-
-type_of = pb.BaseCommand.Type.Name
 
 
 class WireError(Exception):
@@ -40,7 +36,7 @@ class ServerRefusedError(WireError):
 
 
 class WireClient:
-    """Talk to `host:port`; `segment_bytes` cuts what is sent into TCP segments of that size (0: uncut)."""
+    """Talk to `host:port`, or over a connected socket, which the client then owns."""
 
     def __init__(
         self,
@@ -49,67 +45,48 @@ class WireClient:
         *,
         timeout: float = 30.0,
         rcvbuf: int | None = None,
-        segment_bytes: int = 0,
+        over: socket.socket | None = None,
     ) -> None:
-        sock = socket.socket()
+        self.sock = over or socket.socket()
+        self._request_ids = itertools.count(1)
+        self._early: dict[int, pb.BaseCommand] = {}
+        if over is not None:
+            return
         try:
             if rcvbuf is not None:
                 # Before connect(): the window scale is fixed by the handshake.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
-            sock.settimeout(patient(timeout))
-            sock.connect((host, port))
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, rcvbuf)
+            self.sock.settimeout(patient(timeout))
+            self.sock.connect((host, port))
+            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except BaseException:
-            sock.close()
+            self.sock.close()
             raise
-        self._adopt(sock, segment_bytes)
 
     @classmethod
-    def over(cls, sock: socket.socket, *, segment_bytes: int = 0) -> Self:
-        """Wrap a connected socket, which the client then owns."""
-        client = cls.__new__(cls)
-        client._adopt(sock, segment_bytes)
-        return client
-
-    def _adopt(self, sock: socket.socket, segment_bytes: int) -> None:
-        self.sock = sock
-        self.payload = b""
-        self._segment_bytes = segment_bytes
-        self._request_ids = itertools.count(1)
-        self._early: dict[int, pb.BaseCommand] = {}
+    def over(cls, sock: socket.socket) -> Self:
+        """Wrap a connected socket."""
+        return cls("", 0, over=sock)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.sock.close()
 
     # Raw exchange
 
     def send_raw(self, data: bytes) -> None:
-        """Send bytes as they are, cut into segments if asked for."""
-        step = self._segment_bytes or len(data) or 1
-        for start in range(0, len(data), step):
-            self.sock.sendall(data[start : start + step])
+        self.sock.sendall(data)
 
     def send_command(self, command: pb.BaseCommand) -> None:
         """Send one command without a payload."""
         self.send_raw(frame(command))
 
-    def recv_command(self, timeout: float | None = None) -> pb.BaseCommand:
-        """Return the next command, whatever it is; bytes behind it go to `payload`.
-
-        Raises WireClosedError, and TimeoutError after `timeout` seconds (default: the constructor's).
-        """
-        before = self.sock.gettimeout()
-        self.sock.settimeout(before if timeout is None else patient(timeout))
-        try:
-            body = self._recv_exactly(int.from_bytes(self._recv_exactly(4), "big"))
-        finally:
-            self.sock.settimeout(before)
-        command_end = 4 + int.from_bytes(body[:4], "big")
-        self.payload = body[command_end:]
-        return decode_command(body[4:command_end])
+    def recv_command(self) -> pb.BaseCommand:
+        """Return the next command, whatever it is; raises WireClosedError and TimeoutError."""
+        body = self._recv_exactly(int.from_bytes(self._recv_exactly(4), "big"))
+        return decode_command(body[4 : 4 + int.from_bytes(body[:4], "big")])
 
     def _recv_exactly(self, size: int) -> bytes:
         data = bytearray(size)
@@ -132,33 +109,21 @@ class WireClient:
         except ConnectionError:
             return
 
-    def half_close(self) -> None:
-        """Send FIN, go on reading."""
-        self.sock.shutdown(socket.SHUT_WR)
-
-    def reset(self) -> None:
-        """Close with RST."""
-        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_RESET)
-        self.sock.close()
-
-    def close(self) -> None:
-        """Close with FIN; may be called twice."""
-        self.sock.close()
-
     # Requests
 
-    def connect(self, **fields: object) -> pb.CommandConnected:
+    def connect(self, **fields: Any) -> pb.CommandConnected:
         """Send CONNECT with `fields` over the defaults and return CONNECTED; raises ServerRefusedError."""
         given = {"client_version": "wire-client", "protocol_version": PROTOCOL_VERSION, **fields}
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=pb.CommandConnect(**given)))  # type: ignore[arg-type]
-        answer = self.recv_command()
-        _raise_error(answer)
-        assert answer.type == pb.BaseCommand.CONNECTED, f"expected CONNECTED, got {type_of(answer.type)}"
+        self.send_command(command("CONNECT", **given))
+        answer = _no_error(self.recv_command())
+        assert answer.HasField("connected"), f"expected CONNECTED, got {answer}"
         return answer.connected
 
-    def next_request_id(self) -> int:
-        """Return an id that no request of this client had."""
-        return next(self._request_ids)
+    def ask(self, kind: str, **fields: Any) -> int:
+        """Send a request of the type that is named, and return its request id."""
+        request_id = next(self._request_ids)
+        self.send_command(command(kind, request_id=request_id, **fields))
+        return request_id
 
     def answer_to(self, request_id: int) -> pb.BaseCommand:
         """Wait for the answer to one of several outstanding requests.
@@ -166,99 +131,55 @@ class WireClient:
         Raises ServerRefusedError for an ERROR with this request's id or with none.
         """
         while request_id not in self._early:
-            command = self.recv_command()
-            if command.type == pb.BaseCommand.PING:
+            came = self.recv_command()
+            if came.type == pb.BaseCommand.PING:
                 self.send_raw(PONG_FRAME)
                 continue
-            answered = request_id_of(command)
+            answered = request_id_of(came)
             if answered == REQUEST_ID_NONE:
-                _raise_error(command)
-                raise WireError(f"expected an answer with a request id, got {type_of(command.type)}")
-            self._early[answered] = command
-        answer = self._early.pop(request_id)
-        _raise_error(answer)
-        return answer
+                raise WireError(f"expected an answer with a request id, got {_no_error(came)}")
+            self._early[answered] = came
+        return _no_error(self._early.pop(request_id))
+
+    def answered(self, kind: str, **fields: Any) -> pb.BaseCommand:
+        """Ask and wait for the answer."""
+        return self.answer_to(self.ask(kind, **fields))
 
     def ask_topics(
-        self,
-        namespace: str,
-        mode: str = "PERSISTENT",
-        pattern: str | None = None,
-        topics_hash: str | None = None,
-        properties: Mapping[str, str] | None = None,
+        self, namespace: str, mode: str = "PERSISTENT", pattern: str | None = None, topics_hash: str | None = None
     ) -> int:
         """Send GET_TOPICS_OF_NAMESPACE and return its request id."""
-        request = pb.CommandGetTopicsOfNamespace(
-            request_id=self.next_request_id(),
-            namespace=namespace,
-            mode=pb.CommandGetTopicsOfNamespace.Mode.Value(mode),
-            topics_pattern=pattern,
-            topics_hash=topics_hash,
-            properties=_key_values(properties),
-        )
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
-        return request.request_id
+        fields = {"namespace": namespace, "mode": mode, "topics_pattern": pattern, "topics_hash": topics_hash}
+        return self.ask("GET_TOPICS_OF_NAMESPACE", **fields)
 
-    def get_topics(
-        self,
-        namespace: str,
-        mode: str = "PERSISTENT",
-        pattern: str | None = None,
-        topics_hash: str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> pb.CommandGetTopicsOfNamespaceResponse:
+    def get_topics(self, *arguments: Any, **more: Any) -> pb.CommandGetTopicsOfNamespaceResponse:
         """Ask for a topic list; raises ServerRefusedError."""
-        request_id = self.ask_topics(namespace, mode, pattern, topics_hash, properties)
-        return self.answer_to(request_id).getTopicsOfNamespaceResponse
+        return self.answer_to(self.ask_topics(*arguments, **more)).getTopicsOfNamespaceResponse
 
-    def lookup(
-        self,
-        topic: str,
-        authoritative: bool = False,
-        listener: str | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> pb.CommandLookupTopicResponse:
+    def lookup(self, topic: str) -> pb.CommandLookupTopicResponse:
         """Look `topic` up; a Failed answer is returned, not raised."""
-        request = pb.CommandLookupTopic(
-            request_id=self.next_request_id(),
-            topic=topic,
-            authoritative=authoritative,
-            advertised_listener_name=listener,
-            properties=_key_values(properties),
-        )
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=request))
-        return self.answer_to(request.request_id).lookupTopicResponse
+        return self.answered("LOOKUP", topic=topic).lookupTopicResponse
 
     def partition_metadata(self, topic: str, auto_create: bool = True) -> pb.CommandPartitionedTopicMetadataResponse:
         """Ask how many partitions `topic` has; a Failed answer is returned, not raised."""
-        request = pb.CommandPartitionedTopicMetadata(
-            request_id=self.next_request_id(), topic=topic, metadata_auto_creation_enabled=auto_create
-        )
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=request))
-        return self.answer_to(request.request_id).partitionMetadataResponse
+        fields = {"topic": topic, "metadata_auto_creation_enabled": auto_create}
+        return self.answered("PARTITIONED_METADATA", **fields).partitionMetadataResponse
 
     def get_schema(self, topic: str, version: bytes | None = None) -> pb.CommandGetSchemaResponse:
         """Ask for a schema; an answer with an error code is returned, not raised."""
-        request = pb.CommandGetSchema(request_id=self.next_request_id(), topic=topic, schema_version=version)
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=request))
-        return self.answer_to(request.request_id).getSchemaResponse
+        return self.answered("GET_SCHEMA", topic=topic, schema_version=version).getSchemaResponse
 
     def get_or_create_schema(self, topic: str, schema: pb.Schema) -> pb.CommandGetOrCreateSchemaResponse:
         """Register `schema` for `topic`; an answer with an error code is returned, not raised."""
-        request = pb.CommandGetOrCreateSchema(request_id=self.next_request_id(), topic=topic, schema=schema)
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
-        return self.answer_to(request.request_id).getOrCreateSchemaResponse
+        return self.answered("GET_OR_CREATE_SCHEMA", topic=topic, schema=schema).getOrCreateSchemaResponse
 
     def ping(self) -> pb.BaseCommand:
         """Send PING and return the command that comes next."""
-        self.send_command(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+        self.send_raw(PING_FRAME)
         return self.recv_command()
 
 
-def _key_values(properties: Mapping[str, str] | None) -> list[pb.KeyValue]:
-    return [pb.KeyValue(key=key, value=value) for key, value in (properties or {}).items()]
-
-
-def _raise_error(command: pb.BaseCommand) -> None:
-    if command.type == pb.BaseCommand.ERROR:
-        raise ServerRefusedError(command.error.error, command.error.message)
+def _no_error(came: pb.BaseCommand) -> pb.BaseCommand:
+    if came.type == pb.BaseCommand.ERROR:
+        raise ServerRefusedError(came.error.error, came.error.message)
+    return came

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from protocol.commands import REQUEST_ID_NONE, frame
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.transcripts.script import Do, Script, Step, command
+from tests.support.clients.commands import command
+from tests.transcripts.script import Do, Script, Step
 
 READ: Final = Do.READ
 PING: Final = command("PING")

@@ -4,7 +4,8 @@ from typing import Final
 
 from protocol.commands import REQUEST_ID_NONE
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, Step, command
+from tests.support.clients.commands import command
+from tests.transcripts.script import BROKER, NOBODY, OTHER, Answers, Broker, Do, Script, Step
 from tests.transcripts.scripts.connect import PING, READ, connect
 
 _CONNECT: Final = pb.BaseCommand.CONNECT

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from protocol.commands import REQUEST_ID_NONE
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.transcripts.script import BROKER, NOBODY, OTHER, Answer, Answers, Broker, Script, command
+from tests.support.clients.commands import command
+from tests.transcripts.script import BROKER, NOBODY, OTHER, Answer, Answers, Broker, Script
 from tests.transcripts.scripts.connect import READ, connect
 
 TOPIC: Final = "persistent://tenant/namespace/topic"

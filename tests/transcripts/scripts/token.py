@@ -3,8 +3,9 @@
 from typing import Any, Final
 
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.clients.commands import command
 from tests.transcripts import tokens
-from tests.transcripts.script import BROKER, Script, Step, command
+from tests.transcripts.script import BROKER, Script, Step
 from tests.transcripts.scripts.connect import PING, READ, connect
 from tests.transcripts.scripts.requests import ask, found
 

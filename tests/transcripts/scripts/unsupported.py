@@ -3,7 +3,8 @@
 from typing import Any, Final
 
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.transcripts.script import BROKER, Script, command
+from tests.support.clients.commands import command
+from tests.transcripts.script import BROKER, Script
 from tests.transcripts.scripts.connect import PING, READ, connect
 
 _TOPIC: Final = "persistent://tenant/namespace/topic"
