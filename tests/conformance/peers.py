@@ -1,14 +1,14 @@
-"""Brokers that the same transcripts pass on: Pulsar, and what stands in for it.
+"""Peers that the same transcripts pass on: Pulsar, what stands in for it, and the proxy before Pulsar.
 
-A new stand-in is one entry in PEERS: a function that takes the test's request, brings a broker up that has
-exactly the topics below in NAMESPACE, and yields its address.
+A new one is one entry in PEERS: a function that takes the test's request, brings up what has exactly the topics below
+in NAMESPACE, and yields its address.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -30,9 +30,12 @@ ALL_TOPICS = sorted(
 
 @dataclass(frozen=True, slots=True)
 class Peer:
+    """Where a peer listens, the broker that serves all topics, and what leads to that broker in CONNECT."""
+
     host: str
     port: int
     service_url: str
+    to_broker: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
@@ -42,11 +45,22 @@ def real_broker(request: pytest.FixtureRequest) -> Iterator[Peer]:
 
     broker = request.getfixturevalue("broker")
     admin = Admin(broker.admin_url)
-    admin.create_namespace(NAMESPACE)
-    for name in PLAIN:
-        admin.create_topic(f"{BASE}/{name}")
-    admin.create_topic(f"{BASE}/{WIDE}", partitions=PARTITIONS)
+    if NAMESPACE not in admin.call("GET", "/admin/v2/namespaces/public"):
+        admin.create_namespace(NAMESPACE)
+        for name in PLAIN:
+            admin.create_topic(f"{BASE}/{name}")
+        admin.create_topic(f"{BASE}/{WIDE}", partitions=PARTITIONS)
     yield Peer(*host_and_port(broker.service_url), broker.service_url)
+
+
+@contextmanager
+def proxy(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    from tests.pulsar.proxy_process import host_and_port, run_proxy
+
+    directory = request.getfixturevalue("tmp_path_factory").mktemp("proxy")
+    with real_broker(request) as behind, run_proxy(directory, request.getfixturevalue("broker")) as running:
+        target = {"proxy_to_broker_url": f"{behind.host}:{behind.port}"}
+        yield Peer(*host_and_port(running.service_url), behind.service_url, target)
 
 
 @contextmanager
@@ -70,4 +84,6 @@ def embedded_broker(_: pytest.FixtureRequest) -> Iterator[Peer]:
 PEERS: dict[str, tuple[Callable[[pytest.FixtureRequest], Any], list[pytest.MarkDecorator]]] = {
     "real broker": (real_broker, [pytest.mark.pulsar]),
     "embedded broker": (embedded_broker, []),
+    "proxy": (proxy, [pytest.mark.pulsar]),
 }
+BROKERS = ("real broker", "embedded broker")

@@ -1,6 +1,6 @@
-"""A broker that stands in for Pulsar answers as Pulsar does: the same transcripts pass on both."""
+"""A stand-in for Pulsar answers as Pulsar does, and so does the proxy before it: the same transcripts pass on all."""
 
-from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,19 +12,13 @@ from tests.support.clients.wire import ServerRefusedError, WireClient, WireClose
 
 
 @pytest.fixture
-def raw(peer: Peer) -> Iterator[WireClient]:
-    with WireClient(peer.host, peer.port) as client:
-        yield client
-
-
-@pytest.fixture
 def wire(raw: WireClient) -> WireClient:
     raw.connect()
     return raw
 
 
-def test_connected_has_a_version_a_message_size_and_watchers(raw: WireClient) -> None:
-    answer = raw.connect(protocol_version=19)
+def test_connected_has_a_version_a_message_size_and_watchers(raw_at_broker: WireClient) -> None:
+    answer = raw_at_broker.connect(protocol_version=19)
     assert answer.server_version
     assert answer.protocol_version == 19
     assert answer.max_message_size == 5 * 1024 * 1024
@@ -124,25 +118,30 @@ def test_a_pattern_that_does_not_compile_is_an_error_and_the_connection_lives(wi
     assert wire.ping().type == pb.BaseCommand.PONG
 
 
-@pytest.mark.parametrize("namespace", ["", "public", "public/", "public/a/b", "public/a b"])
-def test_a_namespace_that_is_no_namespace_closes_the_connection(wire: WireClient, namespace: str) -> None:
-    # This is why a proxy that shares connections must not let it through.
-    with pytest.raises(WireClosedError):
-        wire.get_topics(namespace)
-
-
 def test_get_schema_of_a_topic_without_one_is_not_found(wire: WireClient) -> None:
     response = wire.get_schema(f"{BASE}/orders-1")
     assert response.error_code == ServerError.TopicNotFound
     assert not response.HasField("schema")
 
 
-def test_get_schema_with_a_version_too_short_to_be_one_closes_the_connection(wire: WireClient) -> None:
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        *(
+            ("GET_TOPICS_OF_NAMESPACE", {"namespace": name})
+            for name in ("", "public", "public/", "public/a/b", "a/a b")
+        ),
+        ("GET_SCHEMA", {"topic": f"{BASE}/orders-1", "schema_version": b"short"}),
+        (
+            "GET_OR_CREATE_SCHEMA",
+            {"topic": "no/topic", "schema": pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")},
+        ),
+    ],
+)
+def test_what_is_no_name_and_no_version_closes_the_connection(
+    raw_at_broker: WireClient, kind: str, fields: dict[str, Any]
+) -> None:
+    # This is why a proxy that shares connections must not let it through.
+    raw_at_broker.connect()
     with pytest.raises(WireClosedError):
-        wire.get_schema(f"{BASE}/orders-1", b"short")
-
-
-def test_get_or_create_schema_for_a_topic_that_is_no_topic_closes_the_connection(wire: WireClient) -> None:
-    schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=b"")
-    with pytest.raises(WireClosedError):
-        wire.get_or_create_schema("no/topic", schema)
+        raw_at_broker.answered(kind, **fields)

@@ -1,6 +1,4 @@
-"""A watcher's transcript on a stand-in is that on Pulsar: names, hash, errors, and the end of a watcher."""
-
-from collections.abc import Iterator
+"""A watcher's transcript on a stand-in and through a relay is that on Pulsar: names, hash, errors, the end."""
 
 import pytest
 
@@ -12,24 +10,16 @@ from tests.support.clients.wire import ServerRefusedError, WireClient, WireClose
 
 
 @pytest.fixture
-def wire(peer: Peer) -> Iterator[WireClient]:
-    with WireClient(peer.host, peer.port) as client:
-        client.connect()
-        yield client
+def wire(raw: WireClient, peer: Peer) -> WireClient:
+    raw.connect(**peer.to_broker)
+    return raw
 
 
 def watch(
     wire: WireClient, pattern: str, namespace: str = NAMESPACE, known_hash: str | None = None
 ) -> pb.CommandWatchTopicListSuccess:
-    request = pb.CommandWatchTopicList(
-        request_id=wire.next_request_id(),
-        watcher_id=7,
-        namespace=namespace,
-        topics_pattern=pattern,
-        topics_hash=known_hash,
-    )
-    wire.send_command(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=request))
-    answer = wire.answer_to(request.request_id)
+    fields = {"namespace": namespace, "topics_pattern": pattern, "topics_hash": known_hash}
+    answer = wire.answered("WATCH_TOPIC_LIST", watcher_id=7, **fields)
     assert answer.type == pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS
     assert answer.watchTopicListSuccess.watcher_id == 7
     return answer.watchTopicListSuccess
@@ -74,9 +64,7 @@ def test_a_pattern_that_is_not_evaluated_is_an_error_and_the_connection_lives(
 
 def test_a_watcher_that_is_closed_may_start_again(wire: WireClient) -> None:
     watch(wire, f"{BASE}/orders-.*")
-    close = pb.CommandWatchTopicListClose(request_id=wire.next_request_id(), watcher_id=7)
-    wire.send_command(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST_CLOSE, watchTopicListClose=close))
-    assert wire.answer_to(close.request_id).type == pb.BaseCommand.SUCCESS
+    assert wire.answered("WATCH_TOPIC_LIST_CLOSE", watcher_id=7).type == pb.BaseCommand.SUCCESS
     assert len(watch(wire, f"{BASE}/orders-.*").topic) == 2
 
 

@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from protocol.commands import PONG_FRAME, decode_command, request_id_of
+from protocol.commands import request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.clients.async_client import connect_frame, lookup_frame, topics_frame
+from tests.support.clients.async_client import AsyncClient, Closed, connect_frame, lookup_frame, topics_frame
 from tests.support.patience import patient
 
 # The operation time-out of Pulsar's clients, and of one attempt (`lookupTimeout` is the same time).
@@ -35,15 +35,12 @@ _REPEATED: Final = frozenset({"ServiceNotReady", "TooManyRequests", "MetadataErr
 class Asked:
     """What became of all attempts and requests so far; `last` is when each client had its last answer."""
 
-    answered: int = 0
     failed: int = 0
     errors: Counter[str] = field(default_factory=Counter)
-    closed: int = 0
     refused: int = 0
     unanswered: int = 0
     wrong: list[str] = field(default_factory=list)
     last: dict[int, float] = field(default_factory=dict)
-    longest_seconds: float = 0.0
 
     def broken(self, *, failures: bool = False) -> list[str]:
         """Return what no client may see of a proxy, whatever becomes of brokers, one line each.
@@ -59,117 +56,87 @@ class Asked:
         return sum(at > since for at in self.last.values())
 
 
-class _Ended(Exception):
-    """The connection of an attempt has ended."""
-
-
+@dataclass(slots=True)
 class _Asker:
     """One client: a connection at a time, a request at a time."""
 
-    def __init__(self, number: int, address: tuple[str, int], namespace: str, topics: frozenset[str], asked: Asked,
-                 operation_seconds: float) -> None:  # fmt: skip
-        self._number = number
-        self._address = address
-        self._namespace = namespace
-        self._topics = topics
-        self._lookups = itertools.cycle(sorted(topics))
-        self._ids = itertools.count(1)
-        self._asked = asked
-        self._operation_seconds = operation_seconds
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    number: int
+    port: int
+    namespace: str
+    topics: frozenset[str]
+    asked: Asked
+    seconds: float
+    client: AsyncClient | None = None
 
     async def run(self) -> None:
         """Ask until cancelled."""
+        lookups = itertools.cycle(sorted(self.topics))
         try:
-            for turn in itertools.count():
-                await self._ask(lists=turn % 2 == 1)
-                await asyncio.sleep(_PAUSE_SECONDS * random.random())
+            while True:
+                for topic in (next(lookups), ""):
+                    await self._ask(topic)
+                    await asyncio.sleep(_PAUSE_SECONDS * random.random())
         finally:
             self._drop()
 
-    async def _ask(self, *, lists: bool) -> None:
-        """Try until there is an answer, or the time of the operation is over."""
-        began, pause = time.monotonic(), _FIRST_PAUSE_SECONDS
-        deadline = began + self._operation_seconds
-        while True:
-            if await self._attempt(lists=lists):
-                now = time.monotonic()
-                self._asked.answered += 1
-                self._asked.last[self._number] = now
-                self._asked.longest_seconds = max(self._asked.longest_seconds, now - began)
-                return
+    async def _ask(self, topic: str) -> None:
+        """Look a topic up, or ask for the list; try until there is an answer, or the time of the operation is over."""
+        deadline, pause = time.monotonic() + self.seconds, _FIRST_PAUSE_SECONDS
+        while not await self._attempt(topic):
             if time.monotonic() + pause > deadline:
-                self._asked.failed += 1
+                self.asked.failed += 1
                 return
             await asyncio.sleep(pause * (1 - 0.1 * random.random()))
             pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+        self.asked.last[self.number] = time.monotonic()
 
-    async def _attempt(self, *, lists: bool) -> bool:
+    async def _attempt(self, topic: str) -> bool:
         try:
-            async with asyncio.timeout(self._operation_seconds):
-                return await self._exchange(lists=lists)
+            async with asyncio.timeout(self.seconds):
+                return await self._exchange(topic)
         except ConnectionRefusedError:
-            self._asked.refused += 1
-        except (OSError, _Ended, asyncio.IncompleteReadError) as error:
-            # TimeoutError is an OSError.
-            if isinstance(error, TimeoutError):
-                self._asked.unanswered += 1
-            else:
-                self._asked.closed += 1
+            self.asked.refused += 1
+        except TimeoutError:
+            self.asked.unanswered += 1
+        except (Closed, OSError):
+            # It asks again over a new connection.
+            pass
         self._drop()
         return False
 
-    async def _exchange(self, *, lists: bool) -> bool:
-        reader, writer = self._streams or await self._connected()
-        request_id = next(self._ids)
-        topic = next(self._lookups)
-        writer.write(topics_frame(request_id, self._namespace) if lists else lookup_frame(request_id, topic))
-        answer = await self._command(reader, writer)
+    async def _exchange(self, topic: str) -> bool:
+        client = self.client or await self._connected()
+        request_id = client.next_id()
+        await client.send(lookup_frame(request_id, topic) if topic else topics_frame(request_id, self.namespace))
+        answer = await client.answer(pong=True)
         if request_id_of(answer) != request_id:
-            self._asked.wrong.append(f"request {request_id} was answered by {answer}")
-            raise _Ended
-        return self._judged(answer, lists=lists)
-
-    def _judged(self, answer: pb.BaseCommand, *, lists: bool) -> bool:
-        """Return whether a command is the answer; count it if not."""
-        if lists and answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE:
-            got = frozenset(answer.getTopicsOfNamespaceResponse.topics)
-            if got != self._topics:
-                self._asked.wrong.append(f"a list of {len(got)} topics, expected {len(self._topics)}")
-            return True
-        if not lists and answer.type == pb.BaseCommand.LOOKUP_RESPONSE:
-            found = answer.lookupTopicResponse
-            if found.response != pb.CommandLookupTopicResponse.Failed:
-                return True
-            self._asked.errors[f"lookup: {ServerError(found.error).name}"] += 1
+            self.asked.wrong.append(f"request {request_id} was answered by {answer}")
+            raise Closed
+        found, listed = answer.lookupTopicResponse, answer.getTopicsOfNamespaceResponse
+        failed = found.response == pb.CommandLookupTopicResponse.Failed and answer.HasField("lookupTopicResponse")
+        if failed or answer.type == pb.BaseCommand.ERROR:
+            code = found.error if failed else answer.error.error
+            self.asked.errors[f"{'lookup' if topic else 'list'}: {ServerError(code).name}"] += 1
             return False
-        if answer.type == pb.BaseCommand.ERROR:
-            self._asked.errors[f"{'list' if lists else 'lookup'}: {ServerError(answer.error.error).name}"] += 1
-            return False
-        self._asked.wrong.append(f"an answer of type {pb.BaseCommand.Type.Name(answer.type)}")
-        return False
+        if not topic and frozenset(listed.topics) != self.topics:
+            self.asked.wrong.append(f"a list of {len(listed.topics)} topics, expected {len(self.topics)}")
+        return answer.HasField("lookupTopicResponse" if topic else "getTopicsOfNamespaceResponse")
 
-    async def _connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        reader, writer = self._streams = await asyncio.open_connection(*self._address, limit=1 << 20)
-        writer.write(connect_frame())
-        answer = await self._command(reader, writer)
+    async def _connected(self) -> AsyncClient:
+        client = self.client = await AsyncClient.open(self.port)
+        # The time of the operation ends what waits.
+        client.seconds = 2 * self.seconds
+        await client.send(connect_frame())
+        answer = await client.answer(pong=True)
         if answer.type != pb.BaseCommand.CONNECTED:
-            self._asked.errors[f"connect: {ServerError(answer.error.error).name}"] += 1
-            raise _Ended
-        return reader, writer
-
-    async def _command(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> pb.BaseCommand:
-        while True:
-            size = int.from_bytes(await reader.readexactly(4), "big")
-            command = decode_command((await reader.readexactly(size))[4:])
-            if command.type != pb.BaseCommand.PING:
-                return command
-            writer.write(PONG_FRAME)
+            self.asked.errors[f"connect: {ServerError(answer.error.error).name}"] += 1
+            raise Closed
+        return client
 
     def _drop(self) -> None:
-        if self._streams is not None:
-            self._streams[1].transport.abort()
-            self._streams = None
+        if self.client is not None:
+            self.client.reset()
+            self.client = None
 
 
 @contextmanager
@@ -182,16 +149,17 @@ def askers(address: tuple[str, int], namespace: str, topics: frozenset[str], cou
     async def run() -> None:
         async with asyncio.TaskGroup() as group:
             for number in range(count):
-                group.create_task(_Asker(number, address, namespace, topics, asked, seconds).run())
+                group.create_task(_Asker(number, address[1], namespace, topics, asked, seconds).run())
 
     task = loop.create_task(run())
 
     def work() -> None:
-        with suppress(asyncio.CancelledError):
-            try:
-                loop.run_until_complete(task)
-            except Exception as error:
-                failures.append(error)
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        except Exception as error:
+            failures.append(error)
         loop.close()
 
     thread = threading.Thread(target=work)
@@ -199,9 +167,8 @@ def askers(address: tuple[str, int], namespace: str, topics: frozenset[str], cou
     try:
         yield asked
     finally:
-        if thread.is_alive():
-            # The loop may have ended since the look.
-            with suppress(RuntimeError):
-                loop.call_soon_threadsafe(task.cancel)
+        # The loop may have ended by itself.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(task.cancel)
         thread.join()
     assert not failures, failures

@@ -1,10 +1,5 @@
-"""Fixtures: one proxy per session before the one broker, and per test a namespace and clients of its own.
+"""Fixtures: one proxy per session before the one broker, and per test a namespace and clients of its own."""
 
-For work on the tests themselves, TEST_DIRECT=1 points `service_url` at the broker, without a proxy; what only
-a proxy does is then left out.
-"""
-
-import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -15,51 +10,37 @@ import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import connect
-from tests.pulsar.own_broker import stoppable
+from tests.pulsar.own_broker import fixtures_before, in_one_line, stoppable
 from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.proxy_process import Proxy, host_and_port, run_proxy
-from tests.pulsar.standalone import Broker, Standalone
+from tests.pulsar.proxy_process import Proxy, connected, run_proxy
+from tests.pulsar.standalone import DEFAULT, Broker, Standalone
+from tests.pulsar.ways import Ways, ways
 from tests.support.clients.wire import WireClient
+from tests.support.faults.proxy import FaultProxy
 
-DIRECT = os.environ.get("TEST_DIRECT") == "1"
-
-
-@pytest.fixture(scope="session")
-def service_url(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Give the proxy's address; its process must end with 0 when the session is over."""
-    if DIRECT:
-        yield broker.service_url
-        return
-    try:
-        with run_proxy(tmp_path_factory.mktemp("proxy"), broker) as proxy:
-            yield proxy.service_url
-    except ProcessFailedError as error:
-        pytest.fail(str(error), pytrace=False)
-
-
-@pytest.fixture
-def proxy_url(service_url: str) -> str:
-    """Give the proxy's address to a test of what a broker does not do."""
-    if DIRECT:
-        pytest.skip("TEST_DIRECT=1: there is no proxy")
-    return service_url
+# The broker is that of the whole session.
+_, service_url, admin = fixtures_before(DEFAULT, "session")
 
 
 @pytest.fixture
 def new_proxy(broker: Broker, tmp_path: Path) -> Iterator[Callable[[Mapping[str, str]], Proxy]]:
     """Give a maker of proxies with keys of their own, each a fresh process; all must end with 0 after the test."""
-    if DIRECT:
-        pytest.skip("TEST_DIRECT=1: there is no proxy")
-    try:
-        with ExitStack() as stack:
-            yield lambda keys: stack.enter_context(run_proxy(tmp_path, broker, keys))
-    except ProcessFailedError as error:
-        pytest.fail(str(error), pytrace=False)
+    with in_one_line(), ExitStack() as stack:
+        yield lambda keys: stack.enter_context(run_proxy(tmp_path, broker, keys))
 
 
 @pytest.fixture(scope="session")
-def stoppable_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with stoppable(tmp_path_factory.mktemp("stoppable")) as broker:
+def two_ways() -> Iterator[Ways]:
+    """Give two ways to the broker that tests may stop."""
+    with ways() as made:
+        for _ in range(2):
+            made.add(FaultProxy)
+        yield made
+
+
+@pytest.fixture(scope="session")
+def stoppable_broker(two_ways: Ways, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    with stoppable(tmp_path_factory.mktemp("stoppable"), two_ways.ways) as broker:
         yield broker
 
 
@@ -71,12 +52,6 @@ def own_broker(stoppable_broker: Standalone) -> Standalone:
     except ProcessFailedError:
         stoppable_broker.start()
     return stoppable_broker
-
-
-@pytest.fixture(scope="session")
-def admin(broker: Broker) -> Admin:
-    """Give the broker's admin interface."""
-    return Admin(broker.admin_url)
 
 
 @pytest.fixture
@@ -96,15 +71,14 @@ def topic(namespace: str) -> str:
 @pytest.fixture
 def new_client(service_url: str) -> Iterator[Callable[[], pulsar.Client]]:
     """Give a maker of clients; all are closed after the test."""
-    clients: list[pulsar.Client] = []
+    with ExitStack() as stack:
 
-    def make() -> pulsar.Client:
-        clients.append(connect(service_url))
-        return clients[-1]
+        def make() -> pulsar.Client:
+            client = connect(service_url)
+            stack.callback(client.close)
+            return client
 
-    yield make
-    for client in clients:
-        client.close()
+        yield make
 
 
 @pytest.fixture
@@ -116,6 +90,5 @@ def client(new_client: Callable[[], pulsar.Client]) -> pulsar.Client:
 @pytest.fixture
 def wire(service_url: str) -> Iterator[WireClient]:
     """Give a wire client after CONNECTED, without a target: the proxy's lookup mode."""
-    with WireClient(*host_and_port(service_url)) as connected:
-        connected.connect()
-        yield connected
+    with connected(service_url) as client:
+        yield client

@@ -1,35 +1,67 @@
-"""Own a broker that tests may stop, kill and freeze."""
+"""Own brokers beside the one of the session: one that tests may stop, kill and freeze, those of other releases."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from tests.pulsar.harness import check
+from tests.pulsar.admin import Admin
+from tests.pulsar.harness import check, run_other_broker
 from tests.pulsar.process import ProcessFailedError
+from tests.pulsar.proxy_process import host_and_port, run_proxy
 from tests.pulsar.standalone import Broker, Kind, MissingToolError, Standalone
+from tests.support.faults.proxy import FaultProxy
 
-# As Pulsar does by default, what is acknowledged is on the disk; to the broker of all other tests it is abroad.
+# To the broker of all other tests it is abroad.
 OTHER_CLUSTER: Final = "other"
-OWN: Final = Kind(keys={"journalSyncData": "true", "clusterName": OTHER_CLUSTER})
 
 
 @contextmanager
-def stoppable(
-    directory: Path, kind: Kind = OWN, before: Callable[[Broker], None] = lambda _: None
-) -> Iterator[Standalone]:
-    """Run a broker that the test may stop; `before` is told where it will be."""
+def in_one_line() -> Iterator[None]:
+    """Fail in one line for a tool that is missing, and for a process that did not start or end well."""
+    try:
+        yield
+    except (MissingToolError, ProcessFailedError) as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@contextmanager
+def stoppable(directory: Path, ways: list[FaultProxy]) -> Iterator[Standalone]:
+    """Run a broker that the test may stop; by its own word its topics are found at the first of the ways to it."""
     own = directory / "own-broker"
     own.mkdir()
-    try:
-        broker = Standalone(own, by_docker=check({}) == "docker", kind=kind)
-        before(broker.broker)
+    # As Pulsar does by default, what is acknowledged is on the disk.
+    keys = {"journalSyncData": "true", "clusterName": OTHER_CLUSTER}
+    keys |= {"advertisedListeners": f"way:{ways[0].url}", "internalListenerName": "way"}
+    with in_one_line():
+        broker = Standalone(own, by_docker=check({}) == "docker", kind=Kind(keys=keys))
+        for way in ways:
+            way.target_port = host_and_port(broker.broker.service_url)[1]
         try:
             broker.start()
             yield broker
         finally:
             broker.stop()
-    except (MissingToolError, ProcessFailedError) as error:
-        pytest.fail(str(error), pytrace=False)
+
+
+def fixtures_before(kind: Kind, name: str) -> tuple[Any, Any, Any]:
+    """Make the fixtures `broker`, `service_url` and `admin` of a package of tests before a broker of its own."""
+
+    @pytest.fixture(scope="session")
+    def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+        with in_one_line(), run_other_broker(tmp_path_factory.mktemp(name), kind) as running:
+            yield running
+
+    @pytest.fixture(scope="session")
+    def service_url(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+        """Give the proxy's address; its process must end with 0 when the session is over."""
+        with in_one_line(), run_proxy(tmp_path_factory.mktemp(f"proxy-{name}"), broker) as proxy:
+            yield proxy.service_url
+
+    @pytest.fixture(scope="session")
+    def admin(broker: Broker) -> Admin:
+        return Admin(broker.admin_url)
+
+    return broker, service_url, admin

@@ -8,9 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from proxy.app.overload import OverloadSwitch
 from proxy.cli.main import main
-from proxy.overload import machine_memory
+from proxy.overload import machine_memory, samples
 from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes
 
@@ -44,7 +43,8 @@ def _run() -> int:
     directory = Path(sys.argv.pop(1))
     files = MemoryFiles(directory, directory, directory)
     machine_memory.MemoryFiles = lambda: files  # type: ignore[assignment,misc]
-    OverloadSwitch._owners = lambda self: OwnerBytes()  # type: ignore[method-assign]
+    nothing = OwnerBytes()
+    samples.OwnerBytes = lambda **_: nothing  # type: ignore[assignment,misc]
     return main()
 
 

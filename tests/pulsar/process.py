@@ -32,16 +32,43 @@ def _die_with_parent() -> None:
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-class ChildProcess:
-    """Run a command with its output in `log`."""
+class Lines:
+    """The whole lines of a file that another process writes, or has not begun to write."""
 
-    def __init__(self, name: str, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._read = 0
+
+    def news(self) -> list[str]:
+        """Return the lines that are there since the last call."""
+        if not self._file.exists():
+            return []
+        with self._file.open("rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return whole.decode().splitlines()
+
+
+class ChildProcess:
+    """Run a command with its output in `log`; it may be told lines."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        is_told: bool = False,
+    ) -> None:
         self.name = name
         self.log = log
         with log.open("wb") as output:
             self._process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if is_told else subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(env or {})},
@@ -52,6 +79,12 @@ class ChildProcess:
     def pid(self) -> int:
         """Name the process."""
         return self._process.pid
+
+    def tell(self, line: str) -> None:
+        """Write a line to its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        self._process.stdin.flush()
 
     def tail(self, lines: int = _TAIL_LINES) -> str:
         """Return the end of the log."""

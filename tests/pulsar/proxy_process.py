@@ -55,16 +55,23 @@ def host_and_port(service_url: str) -> tuple[str, int]:
     return host, int(port)
 
 
+@contextmanager
+def connected(service_url: str, timeout: float = 60.0, **fields: object) -> Iterator[WireClient]:
+    """Give a wire client after CONNECTED; `fields` are those of CONNECT."""
+    with WireClient(*host_and_port(service_url), timeout=timeout) as client:
+        client.connect(**fields)
+        yield client
+
+
 def answers(service_url: str) -> bool:
     """Tell whether a proxy at `service_url` answers CONNECT, be it with a refusal."""
     try:
-        with WireClient(*host_and_port(service_url), timeout=5.0) as client:
-            client.connect()
+        with connected(service_url, 5.0):
+            return True
     except ServerRefusedError:
         return True
     except (OSError, WireError):
         return False
-    return True
 
 
 def _listens(port: int) -> bool:

@@ -20,8 +20,7 @@ from tests.pulsar import memory, storm
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive, send_to_all
 from tests.pulsar.pages import wait_until_whole
-from tests.pulsar.proxy_process import Proxy, host_and_port
-from tests.support.clients.wire import WireClient
+from tests.pulsar.proxy_process import Proxy, connected, host_and_port
 from tests.support.patience import patient
 
 CONNECTIONS: Final = 200
@@ -95,8 +94,7 @@ async def run(proxy: Proxy, load: Load) -> Report:
 
 def whole_list(service_url: str, namespace: str) -> list[str]:
     """Return the list that everybody must get, from the broker itself."""
-    with WireClient(*host_and_port(service_url)) as client:
-        client.connect()
+    with connected(service_url) as client:
         return list(client.get_topics(namespace).topics)
 
 

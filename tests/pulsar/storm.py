@@ -1,23 +1,26 @@
 """Owns many clients on one event loop that ask for topic lists at once and check every byte of every answer.
 
-Obeys one rule: an answer is never stored. Its bytes go through one shared buffer into a checksum, so that the memory
-seen in a storm is the proxy's. What the lists should be is the caller's business. Knows no proxy.
+Obeys one rule: an answer is never stored. Its bytes go into a checksum, so that whole lists of many clients take no
+memory of this machine. What the lists should be is the caller's business. Knows no proxy.
 """
 
 import asyncio
 import zlib
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import Final
 
-from protocol.commands import PONG_FRAME, decode_command, frame
+from protocol.commands import PONG_FRAME, decode_command
 from protocol.errors import ServerError
+from protocol.frames import read_head
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.clients.wire import PROTOCOL_VERSION
+from tests.support.clients.async_client import AsyncClient, Closed
 
 _READ_BYTES: Final = 1 << 18
 _HEAD_BYTES: Final = 4096  # of each frame: all of an error or a PING, and what identifies a long list
+# The clocks of the proxy end the waits of a storm.
+_PATIENCE_SECONDS: Final = 600.0
 _LISTED: Final = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 List = tuple[int, int]
@@ -61,163 +64,68 @@ async def storm(
     `started` is called when all have begun, `ended` in a thread when every request has an answer or has lost its
     connection; connections close when it returns.
     """
-    loop, outcome, buffer = asyncio.get_running_loop(), Outcome(), memoryview(bytearray(_READ_BYTES))
-    clients = [_Client(requests[first::connections], window, buffer, outcome) for first in range(connections)]
+    loop, outcome, clients = asyncio.get_running_loop(), Outcome(), list[AsyncClient]()
     try:
-        for client in clients:
-            await loop.create_connection(lambda client=client: client, *address)  # type: ignore[misc]
-        await asyncio.gather(*(client.connected for client in clients))
+        for _ in range(connections):
+            clients.append(await AsyncClient.open(address[1]))
+            clients[-1].seconds = _PATIENCE_SECONDS
+            await clients[-1].connect()
         begun = loop.time()
-        for client in clients:
-            client.begin()
-        started()
-        await asyncio.gather(*(client.done for client in clients))
+        async with asyncio.TaskGroup() as group:
+            for first, client in enumerate(clients):
+                group.create_task(_ask(client, requests[first::connections], window, outcome))
+            # Each sends before it waits.
+            await asyncio.sleep(0)
+            started()
         outcome.seconds = loop.time() - begun
         await asyncio.to_thread(ended, outcome)
     finally:
         for client in clients:
-            client.close()
+            client.reset()
     return outcome
 
 
-class _Client(asyncio.BufferedProtocol):
-    """One connection: CONNECT, then its requests; PINGs are answered."""
-
-    def __init__(
-        self,
-        requests: Sequence[pb.CommandGetTopicsOfNamespace],
-        window: int,
-        buffer: memoryview,
-        outcome: Outcome,
-    ) -> None:
-        self._waiting = list(enumerate(requests, start=1))[::-1]
-        self._window = window
-        self._buffer = buffer
-        self._outcome = outcome
-        self._frames = _FrameReader(self._command, self._list)
-        self._asked: set[int] = set()
-        self._transport: asyncio.Transport | None = None
-        loop = asyncio.get_running_loop()
-        self.connected: asyncio.Future[None] = loop.create_future()
-        self.done: asyncio.Future[None] = loop.create_future()
-
-    # asyncio.BufferedProtocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)
-        connect = pb.CommandConnect(client_version="storm", protocol_version=PROTOCOL_VERSION)
-        self._send(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        return self._buffer
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self._frames.feed(self._buffer[:nbytes])
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._outcome.lost += len(self._asked) + len(self._waiting)
-        for future in (self.connected, self.done):
-            if not future.done():
-                future.set_result(None)
-
-    # Requests and answers
-
-    def begin(self) -> None:
-        while self._waiting and len(self._asked) < self._window:
-            request_id, asked = self._waiting.pop()
-            asked.request_id = request_id
-            self._asked.add(request_id)
-            self._send(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked))
-        if not self._asked and not self.done.done():
-            self.done.set_result(None)
-
-    def close(self) -> None:
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _send(self, command: pb.BaseCommand) -> None:
-        assert self._transport is not None
-        self._transport.write(frame(command))
-
-    def _command(self, command: pb.BaseCommand) -> None:
-        if command.type == pb.BaseCommand.CONNECTED:
-            self.connected.set_result(None)
-        elif command.type == pb.BaseCommand.PING:
-            assert self._transport is not None
-            self._transport.write(PONG_FRAME)
-        else:
-            assert command.type == pb.BaseCommand.ERROR, f"expected an answer, got {command}"
-            self._outcome.errors[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
-            self._answered(command.error.request_id)
-
-    def _list(self, request_id: int, frame_bytes: int, answer: List) -> None:
-        self._outcome.lists[answer] += 1
-        self._outcome.frame_bytes += frame_bytes
-        self._outcome.largest_frame_bytes = max(self._outcome.largest_frame_bytes, frame_bytes)
-        self._answered(request_id)
-
-    def _answered(self, request_id: int) -> None:
-        # A second answer to a request, or one that nobody asked for, is a KeyError and ends the test.
-        self._asked.remove(request_id)
-        self.begin()
+async def _ask(
+    client: AsyncClient, requests: Sequence[pb.CommandGetTopicsOfNamespace], window: int, outcome: Outcome
+) -> None:
+    waiting, asked = deque(enumerate(requests, start=1)), set[int]()
+    try:
+        while waiting or asked:
+            while waiting and len(asked) < window:
+                request_id, wanted = waiting.popleft()
+                wanted.request_id = request_id
+                asked.add(request_id)
+                command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=wanted)
+                await client.send_command(command)
+            # A second answer to a request, or one that nobody asked for, is a KeyError and ends the test.
+            asked.remove(await _answered(client, outcome))
+    except (Closed, ConnectionError):
+        outcome.lost += len(asked) + len(waiting)
 
 
-class _FrameReader:
-    """Cut bytes into frames, keeping the head of each; topic lists go to `listed`, all else to `command`."""
-
-    def __init__(self, command: Callable[[pb.BaseCommand], None], listed: Callable[[int, int, List], None]) -> None:
-        self._command_came = command
-        self._list_came = listed
-        self._head = bytearray()
-        self._left = 0
-        self._list = (0, 0, 0)
-
-    def feed(self, data: memoryview) -> None:
-        while data:
-            data = self._pass(data) if self._left else self._fill_head(data)
-
-    def _fill_head(self, data: memoryview) -> memoryview:
-        head = self._head
-        size = int.from_bytes(head[:4], "big") if len(head) >= 4 else 0
-        taken = min((min(4 + size, _HEAD_BYTES) if size else 4) - len(head), len(data))
-        head += data[:taken]
-        if size and len(head) == min(4 + size, _HEAD_BYTES):
-            self._head_filled(4 + size)
-        return data[taken:]
-
-    def _head_filled(self, frame_bytes: int) -> None:
-        head, self._head = self._head, bytearray()
-        command_type, position = _varint(head, 9)
-        if command_type != _LISTED:
-            assert frame_bytes <= _HEAD_BYTES, f"got a frame of {frame_bytes} bytes of type {command_type}"
-            self._command_came(decode_command(head[8:]))
-            return
-        _, position = _varint(head, position + 2)
-        request_id, position = _varint(head, position + 1)
-        self._left = frame_bytes - len(head)
-        self._list = (request_id, frame_bytes, frame_bytes - position)
-        self._checksum = zlib.crc32(head[position:])
-        self._end_of_list()
-
-    def _pass(self, data: memoryview) -> memoryview:
-        taken = min(self._left, len(data))
-        self._checksum = zlib.crc32(data[:taken], self._checksum)
-        self._left -= taken
-        self._end_of_list()
-        return data[taken:]
-
-    def _end_of_list(self) -> None:
-        if not self._left:
-            request_id, frame_bytes, body_bytes = self._list
-            self._list_came(request_id, frame_bytes, (body_bytes, self._checksum))
-
-
-def _varint(data: bytes | bytearray, position: int) -> tuple[int, int]:
-    """Decode a protobuf varint and return it with the position behind it."""
-    value = shift = 0
+async def _answered(client: AsyncClient, outcome: Outcome) -> int:
+    """Read an answer, count it, and return its request id; PINGs are answered."""
     while True:
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
+        size = await client.receive(4)
+        left = int.from_bytes(size, "big")
+        first = size + await client.receive(min(left, _HEAD_BYTES))
+        left += 4 - len(first)
+        head = read_head(first)
+        if head.command_type == _LISTED:
+            assert head.request_id is not None
+            break
+        assert not left, f"got a frame of {head.frame_bytes} bytes of type {head.command_type}"
+        command = decode_command(first[8:])
+        if command.type == pb.BaseCommand.ERROR:
+            outcome.errors[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
+            return command.error.request_id
+        assert command.type == pb.BaseCommand.PING, f"expected an answer, got {command}"
+        await client.send(PONG_FRAME)
+    checksum = zlib.crc32(first[head.rest_offset :])
+    while left:
+        piece = await client.receive(min(left, _READ_BYTES))
+        checksum, left = zlib.crc32(piece, checksum), left - len(piece)
+    outcome.lists[head.rest_bytes, checksum] += 1
+    outcome.frame_bytes += head.frame_bytes
+    outcome.largest_frame_bytes = max(outcome.largest_frame_bytes, head.frame_bytes)
+    return head.request_id

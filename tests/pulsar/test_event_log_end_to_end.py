@@ -28,7 +28,6 @@ from pipeline.store.sinks import read_table
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import UsageSettings
 from tests.pulsar.admin import Admin
-from tests.pulsar.conftest import DIRECT
 from tests.pulsar.recorded_storm import Seen, record
 from tests.pulsar.standalone import Broker
 from tests.support.web.html_pages import Page
@@ -50,7 +49,6 @@ KINDS: Final = {
 }
 
 
-@pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")
 def test_report_of_a_recorded_storm_says_what_the_proxy_counted(
     broker: Broker,
     admin: Admin,

@@ -1,26 +1,27 @@
 """Geo-replication through the proxy: the replicator of one cluster is a client of the proxy before the other."""
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
-from tests.pulsar.conftest import DIRECT
 from tests.pulsar.messages import connect, receive
 from tests.pulsar.own_broker import OTHER_CLUSTER
 from tests.pulsar.proxy_process import Proxy, run_proxy
 from tests.pulsar.standalone import Broker, Standalone
 from tests.support.sockets.ports import free_ports
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")]
+pytestmark = pytest.mark.pulsar
 
 MESSAGES = 50
 
 
-def replicate(admin: Admin, namespace: str, proxy: Proxy) -> None:
-    """Have `namespace` replicated to the cluster behind the proxy."""
+@contextmanager
+def replicated(admin: Admin, namespace: str, proxy: Proxy) -> Iterator[None]:
+    """Have `namespace` replicated to the cluster behind the proxy until the block ends."""
     (here,) = admin.call("GET", f"/admin/v2/namespaces/{namespace}/replication")
     admin.call(
         "PUT",
@@ -29,12 +30,8 @@ def replicate(admin: Admin, namespace: str, proxy: Proxy) -> None:
     )
     admin.call("POST", "/admin/v2/tenants/public", {"adminRoles": [], "allowedClusters": [here, OTHER_CLUSTER]})
     admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", [here, OTHER_CLUSTER])
-
-
-def end_replication(admin: Admin, namespace: str) -> None:
-    clusters = admin.call("GET", f"/admin/v2/namespaces/{namespace}/replication")
-    here = [name for name in clusters if name != OTHER_CLUSTER]
-    admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", here)
+    yield
+    admin.call("POST", f"/admin/v2/namespaces/{namespace}/replication", [here])
 
 
 def send(client: pulsar.Client, topic: str, first: int) -> None:
@@ -50,18 +47,16 @@ def test_a_replicator_reaches_the_other_cluster_through_the_proxy_and_comes_agai
 ) -> None:
     # Of another cluster, with a metadata store of its own.
     other = own_broker.broker
-    there, port = Admin(other.admin_url), str(free_ports(1)[0])
-    there.create_namespace(namespace)
-    # Until the proxy has gone; its addresses stay those of the cluster.
-    keys = {"servicePort": port, "webServicePort": str(free_ports(1)[0])}
+    Admin(other.admin_url).create_namespace(namespace)
+    # The proxy's addresses stay those of the cluster.
+    keys = dict(zip(("servicePort", "webServicePort"), map(str, free_ports(2)), strict=True))
     with ExitStack() as second, ExitStack() as first:
         proxy = first.enter_context(run_proxy(tmp_path, other, {**keys, "proxyLogLevel": "1"}))
         at_home, abroad = connect(broker.service_url), connect(other.service_url)
         for client in (at_home, abroad):
             second.callback(client.close)
         consumer = abroad.subscribe(topic, "sub")
-        replicate(admin, namespace, proxy)
-        second.callback(end_replication, admin, namespace)
+        second.enter_context(replicated(admin, namespace, proxy))
         send(at_home, topic, 0)
         assert [message.data() for message in receive(consumer, MESSAGES)] == [b"%d" % n for n in range(MESSAGES)]
         log = proxy.process.log.read_text()

@@ -6,17 +6,15 @@ the size and the ways out instead.
 """
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
-from tests.pulsar.proxy_process import Proxy, host_and_port
+from tests.pulsar.proxy_process import Proxy, connected
 from tests.pulsar.scenario import whole_list
 from tests.pulsar.standalone import Broker
-from tests.support.clients.wire import ServerRefusedError, WireClient
+from tests.support.clients.wire import ServerRefusedError
 
 pytestmark = pytest.mark.pulsar
 
@@ -34,20 +32,13 @@ def large(admin: Admin) -> str:
     return name
 
 
-@contextmanager
-def connected(service_url: str) -> Iterator[WireClient]:
-    with WireClient(*host_and_port(service_url), timeout=60.0) as client:
-        client.connect()
-        yield client
-
-
 def test_a_client_is_told_the_size_and_the_ways_out_and_goes_on_with_a_pattern(
-    proxy_url: str, broker: Broker, large: str
+    service_url: str, broker: Broker, large: str
 ) -> None:
     pattern = f"persistent://{large}/n.*"
     expected = [topic for topic in whole_list(broker.service_url, large) if "/narrow-" in topic]
     assert len(expected) == NARROW
-    with connected(proxy_url) as client:
+    with connected(service_url) as client:
         asked = [client.ask_topics(large), client.ask_topics(large, pattern=pattern), client.ask_topics(large)]
         for request_id in (asked[0], asked[2]):
             with pytest.raises(ServerRefusedError, match=r"^NotAllowedError: ") as refused:
@@ -65,15 +56,3 @@ def test_a_list_beyond_5_mib_comes_whole_where_the_client_may_take_it(
         answer = client.get_topics(large)
     assert answer.ByteSize() > 5 * 1024 * 1024 + 10 * 1024
     assert list(answer.topics) == whole_list(broker.service_url, large)
-
-
-def test_an_answer_over_the_proxys_own_limit_is_skipped_and_the_connection_lives(
-    new_proxy: Callable[[Mapping[str, str]], Proxy], large: str
-) -> None:
-    proxy = new_proxy({"maxMessageSize": "16777216", "topicListMaxAnswerBytes": "4194304"})
-    with connected(proxy.service_url) as client:
-        for _ in range(2):
-            with pytest.raises(ServerRefusedError, match="topicListMaxAnswerBytes") as refused:
-                client.get_topics(large)
-            assert refused.value.code == ServerError.NotAllowedError
-        assert len(client.get_topics(large, pattern=f"persistent://{large}/n.*").topics) == NARROW

@@ -6,22 +6,17 @@ from typing import Final
 
 import pytest
 
-from tests.pulsar.conftest import DIRECT
-from tests.pulsar.outages import Run, Size
+from tests.pulsar.outages import Run
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.proxy_process import Proxy, run_proxy, start_proxy, stop_proxy
-from tests.pulsar.rolling import fleet
 from tests.pulsar.standalone import Broker, Standalone
+from tests.pulsar.ways import fleet
 
-pytestmark = [
-    pytest.mark.pulsar,
-    pytest.mark.timeout(400),
-    pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy"),
-]
+pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(400)]
 
-SIZE: Final = Size(askers=40)
-# Above the time-outs of no client, and of a probe of the proxy.
-FROZEN_SECONDS: Final = 10.0
+# Above the time-out of a probe of the proxy, and of no client.
+FROZEN_SECONDS: Final = 4.0
+PROBES: Final = {"brokerProxyConnectTimeoutMs": "2000"}
 
 
 def faultless(proxy: Proxy) -> bool:
@@ -32,8 +27,8 @@ def faultless(proxy: Proxy) -> bool:
 def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_go_on(
     own_broker: Standalone, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, own_broker.broker, "broker-outage", SIZE)
-    with run_proxy(tmp_path, own_broker.broker) as proxy:
+    run = Run(tmp_path, own_broker.broker, "broker-outage")
+    with run_proxy(tmp_path, own_broker.broker, PROBES) as proxy:
         with run.clients(proxy.service_url) as clients:
             own_broker.kill()
             own_broker.start()
@@ -41,14 +36,13 @@ def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_g
             with own_broker.frozen():
                 time.sleep(FROZEN_SECONDS)
             clients.go_on("the broker stood still")
-            report = run.report(clients)
-        assert report.broken() == []
-        assert report.asked.broken() == []
+            assert run.broken(clients) == []
+        assert clients.asked.broken() == []
         assert faultless(proxy)
 
 
 def test_a_proxy_that_is_killed_loses_nothing_and_all_clients_go_on(broker: Broker, tmp_path: Path) -> None:
-    run = Run(tmp_path, broker, "proxy-outage", SIZE)
+    run = Run(tmp_path, broker, "proxy-outage")
     proxy = start_proxy(tmp_path, broker)
     try:
         with run.clients(proxy.service_url) as clients:
@@ -56,22 +50,20 @@ def test_a_proxy_that_is_killed_loses_nothing_and_all_clients_go_on(broker: Brok
             assert not clients.asked.unanswered
             proxy = start_proxy(tmp_path, broker, proxy.keys)
             clients.go_on("the proxy was killed")
-            report = run.report(clients)
-        assert report.broken() == []
-        assert report.asked.broken() == []
+            assert run.broken(clients) == []
+        assert clients.asked.broken() == []
         assert faultless(proxy)
     finally:
         stop_proxy(proxy)
 
 
 def test_three_proxies_that_restart_one_after_the_other_fail_no_request(broker: Broker, tmp_path: Path) -> None:
-    run = Run(tmp_path, broker, "rolling", SIZE)
+    run = Run(tmp_path, broker, "rolling")
     with fleet(tmp_path, broker, {}) as proxies:
-        with run.clients(proxies.service_url) as clients:
+        with run.clients(proxies.url) as clients:
             for number in range(len(proxies.proxies)):
-                proxies.restart(number)
+                proxies.restart(number, tmp_path, broker)
                 clients.go_on(f"proxy {number} restarted")
-            report = run.report(clients)
-        assert report.broken() == []
-        assert report.asked.broken(failures=True) == []
+            assert run.broken(clients) == []
+        assert clients.asked.broken(failures=True) == []
         assert all(map(faultless, proxies.proxies))

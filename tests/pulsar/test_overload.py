@@ -8,29 +8,24 @@ The full size is `python -m benchmarks.overload_real`.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import pytest
 
 from tests.pulsar.admin import Admin
-from tests.pulsar.conftest import DIRECT
 from tests.pulsar.open_loop import Arrivals, Load, Producers, Tally, arrivals, java_producers, python_producers
+from tests.pulsar.own_broker import in_one_line
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.pressed_proxy import Pressure
-from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import COMMAND, Proxy, run_proxy
-from tests.pulsar.standalone import Broker, MissingToolError
+from tests.pulsar.standalone import Broker
 from tests.pulsar.throttle_events import decisions
 from tests.support.memory_group import MemoryGroup, NoMemoryGroupError, memory_group
 from tests.support.patience import patient
 from tests.support.tools import unusable
 from tests.support.web.web_pages import Scrape
 
-pytestmark = [
-    pytest.mark.pulsar,
-    pytest.mark.timeout(300),
-    pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy"),
-]
+pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(300)]
 
 PATIENCE_SECONDS: Final = 60.0
 MOST_CYCLES: Final = 4
@@ -148,19 +143,14 @@ class Scene:
         return decisions(self._events, by)
 
 
-class NewScene(Protocol):
-    """A maker of scenes, which end with the test."""
-
-    def __call__(self, keys: Mapping[str, str], group: MemoryGroup | None = None) -> Scene: ...
+# Of its keys, and of the group of its memory if that has a limit; scenes end with the test.
+NewScene = Callable[..., Scene]
 
 
 @pytest.fixture
 def new_scene(broker: Broker, tmp_path: Path) -> Iterator[NewScene]:
-    try:
-        with ExitStack() as stack:
-            yield lambda keys, group=None: Scene(stack, tmp_path, broker, keys, group)
-    except (MissingToolError, ProcessFailedError) as error:
-        pytest.fail(str(error), pytrace=False)
+    with in_one_line(), ExitStack() as stack:
+        yield lambda keys, group=None: Scene(stack, tmp_path, broker, keys, group)
 
 
 def test_paused_producers_keep_their_connections_lose_nothing_and_are_back_within_four_cycles(
@@ -255,7 +245,11 @@ def test_topics_are_slowed_in_steps_lose_nothing_and_are_back_at_their_natural_r
     scene.java("java", Load([topics["java"]], 2, **FAST))
     scene.python("python", Load([topics["python"]], 2, **FAST))
     connections = scene.shown()("new_connections_total")
-    scene.until(lambda: all(natural(scene, topic) > FAST["message_bytes"] * 200 for topic in topics.values()))
+    scene.until(
+        lambda: all(
+            shown(scene, topic, "natural_publish_rate") > FAST["message_bytes"] * 200 for topic in topics.values()
+        )
+    )
     # Nobody is slowed by a throttle that only observes.
     scene.pressure.set(0.9)
     scene.until(lambda: all(shown(scene, topic, "memory_pressure_ratio") == 1 for topic in topics.values()))
@@ -322,10 +316,6 @@ def test_a_topic_whose_backlog_grows_is_slowed_by_what_the_broker_says_of_it(
 
 def shown(scene: Scene, topic: str, what: str) -> float:
     return scene.shown().samples.get((f"pulsar_proxy_topic_adaptive_throttle_{what}", frozenset({("topic", topic)})), 0)
-
-
-def natural(scene: Scene, topic: str) -> float:
-    return shown(scene, topic, "natural_publish_rate")
 
 
 def check_steps(made: list[dict[str, Any]]) -> None:

@@ -5,8 +5,7 @@ Since 3.1 the Java client looks up its pattern as if it were a topic, connects t
 it wants to watch on the lookup connection; CONNECTED promises no watcher there, so it sends nothing, and polls.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -14,9 +13,9 @@ import pytest
 from tests.pulsar.admin import Admin
 from tests.pulsar.java_consumers import Client, JavaConsumers, run_java_consumers
 from tests.pulsar.messages import send_to_all
+from tests.pulsar.own_broker import in_one_line
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.proxy_process import Proxy
-from tests.pulsar.standalone import MissingToolError
 
 pytestmark = pytest.mark.pulsar
 
@@ -25,24 +24,6 @@ OFTEN_SECONDS = 1
 START_SECONDS = 60.0
 # A limit for slow machines only: an update takes 0.1 s, polling would take an hour or has a period of 1 s.
 SOON_SECONDS = 30.0
-
-Run = Callable[..., JavaConsumers]
-NewProxy = Callable[[Mapping[str, str]], Proxy]
-
-
-@pytest.fixture
-def run(tmp_path: Path, proxy_url: str, namespace: str) -> Iterator[Run]:
-    """Give a maker of one pattern consumer of topics that begin with an a."""
-    with ExitStack() as stack:
-
-        def make(client: Client, poll_seconds: int, url: str = proxy_url) -> JavaConsumers:
-            pattern = f"persistent://{namespace}/a.*"
-            try:
-                return stack.enter_context(run_java_consumers(tmp_path, client, url, pattern, poll_seconds))
-            except MissingToolError as error:
-                pytest.fail(str(error), pytrace=False)
-
-        yield make
 
 
 def see_topics_come_and_go(
@@ -80,23 +61,24 @@ def filled(admin: Admin, namespace: str) -> str:
 
 
 def test_a_new_java_consumer_is_told_by_its_watcher_and_never_polls(
-    run: Run, admin: Admin, filled: str, new_proxy: NewProxy
+    admin: Admin, filled: str, new_proxy: Callable[[Mapping[str, str]], Proxy], tmp_path: Path
 ) -> None:
-    proxy = new_proxy({})
+    proxy, pattern = new_proxy({}), f"persistent://{filled}/a.*"
 
     def is_watching() -> bool:
         return proxy_metrics(proxy)("watch_frames_total", kind="success") == 1
 
-    consumer = run(Client.NEW, NEVER_SECONDS, proxy.service_url)
-    see_topics_come_and_go(consumer, admin, filled, proxy.service_url, is_watching)
+    with in_one_line(), run_java_consumers(tmp_path, Client.NEW, proxy.service_url, pattern, NEVER_SECONDS) as consumer:
+        see_topics_come_and_go(consumer, admin, filled, proxy.service_url, is_watching)
 
 
 def test_an_old_java_consumer_is_denied_its_watcher_once_and_finds_topics_by_polling(
-    run: Run, admin: Admin, filled: str, service_url: str
+    admin: Admin, filled: str, service_url: str, tmp_path: Path
 ) -> None:
-    consumer = run(Client.OLD, OFTEN_SECONDS)
-    see_topics_come_and_go(consumer, admin, filled, service_url)
-    log = consumer.process.log.read_text()
+    pattern = f"persistent://{filled}/a.*"
+    with in_one_line(), run_java_consumers(tmp_path, Client.OLD, service_url, pattern, OFTEN_SECONDS) as consumer:
+        see_topics_come_and_go(consumer, admin, filled, service_url)
+        log = consumer.said
     assert log.count("Failed to create topic list watcher") == 1
     # One for lookups, one for the relay: neither was lost over the watcher.
     assert log.count("Connected to server") == 2

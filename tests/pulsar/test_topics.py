@@ -58,11 +58,6 @@ def test_topic_lists_equal_the_admin_interfaces(
     producer.close()
 
 
-def test_the_list_of_an_empty_namespace_is_empty(wire: WireClient, namespace: str) -> None:
-    response = wire.get_topics(namespace)
-    assert (list(response.topics), response.changed) == ([], True)
-
-
 def test_a_list_of_thousands_of_long_names_equals_the_admin_interfaces(
     admin: Admin, wire: WireClient, namespace: str
 ) -> None:

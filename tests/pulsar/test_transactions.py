@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.pulsar.admin import Admin, AdminError
-from tests.pulsar.conftest import DIRECT
-from tests.pulsar.go_client import go_program
 from tests.pulsar.java_consumers import Client, java_program
-from tests.pulsar.process import ChildProcess
+from tests.pulsar.own_broker import in_one_line
+from tests.pulsar.process import ChildProcess, Lines
 from tests.pulsar.proxy_process import Proxy, run_proxy
-from tests.pulsar.standalone import Broker, MissingToolError
+from tests.pulsar.standalone import Broker
+from tests.support.go_build import built
 from tests.support.sockets.ports import free_ports
 
 pytestmark = pytest.mark.pulsar
@@ -34,14 +34,10 @@ PROGRAM = Path(__file__).parent / "java" / "Transactions.java"
 COMMANDS = ("TC_CLIENT_CONNECT_REQUEST", "NEW_TXN", "ADD_PARTITION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN", "END_TXN")
 
 
-def java() -> list[str]:
-    try:
-        return java_program(Client.NEW, PROGRAM)
-    except MissingToolError as error:
-        pytest.fail(str(error), pytrace=False)
-
-
-PROGRAMS: dict[str, Callable[[], list[str]]] = {"java": java, "go": go_program}
+PROGRAMS: dict[str, Callable[[], list[str]]] = {
+    "java": lambda: java_program(Client.NEW, PROGRAM),
+    "go": lambda: [str(built(PROGRAM.parent.parent / "go", "pulsar", "transactions"))],
+}
 
 
 @pytest.fixture
@@ -59,18 +55,20 @@ class Steps:
     """What the program has written."""
 
     def __init__(self, process: ChildProcess, file: Path) -> None:
-        self.process = process
-        self._file = file
-
-    def all(self) -> dict[str, dict[str, Any]]:
-        text = self._file.read_text() if self._file.exists() else ""
-        lines = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-        return {line.pop("step"): line for line in lines}
+        self._process = process
+        self._lines = Lines(file)
+        self._done: dict[str, dict[str, Any]] = {}
 
     def wait_for(self, *steps: str) -> dict[str, dict[str, Any]]:
         """Return all steps when these are done; raises ProcessFailedError if the program ends before."""
-        self.process.wait_ready(lambda: set(steps) <= set(self.all()), STEP_SECONDS)
-        return self.all()
+
+        def done() -> bool:
+            lines = [json.loads(line) for line in self._lines.news()]
+            self._done |= {line.pop("step"): line for line in lines}
+            return set(steps) <= self._done.keys()
+
+        self._process.wait_ready(done, STEP_SECONDS)
+        return self._done
 
 
 @contextmanager
@@ -87,14 +85,15 @@ def running(command: list[str], directory: Path, url: str, namespace: str, until
         process.stop(STOP_SECONDS)
 
 
-@pytest.mark.skipif(DIRECT, reason="TEST_DIRECT=1: there is no proxy")
 @pytest.mark.usefixtures("coordinator")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("language", ["java", "go"])
 def test_transactions_of_a_real_client_keep_their_promises_also_over_a_restart_of_the_proxy(
     language: str, broker: Broker, namespace: str, tmp_path: Path
 ) -> None:
-    command, until = PROGRAMS[language](), tmp_path / "go-on"
+    with in_one_line():
+        command = PROGRAMS[language]()
+    until = tmp_path / "go-on"
     aborted, late = SHOWN[language]
     port = str(free_ports(1)[0])
 

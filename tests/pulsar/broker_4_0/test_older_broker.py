@@ -1,6 +1,6 @@
 """What clients do most, once more with a broker of an older release; and a client of a newer one than either."""
 
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -13,7 +13,6 @@ from tests.pulsar.standalone import Broker
 # The same tests, with the fixtures of this package.
 from tests.pulsar.test_pattern_consumers import (  # noqa: F401
     filled,
-    run,
     test_a_new_java_consumer_is_told_by_its_watcher_and_never_polls,
 )
 from tests.pulsar.test_produce_consume import (  # noqa: F401
@@ -39,13 +38,6 @@ pytestmark = pytest.mark.pulsar
 NEWER: Final = pb.FeatureFlags(
     supports_auth_refresh=True, supports_scalable_topics=True, supports_tc_metadata_discovery=True
 )
-_SUBSCRIBE: Final[dict[str, Any]] = {
-    "request_id": 7,
-    "subscription": "sub",
-    "consumer_name": "c",
-    "consumer_id": 7,
-    "consumer_type": 0,
-}
 
 
 def newer_commands(topic: str) -> list[pb.BaseCommand]:
@@ -53,17 +45,20 @@ def newer_commands(topic: str) -> list[pb.BaseCommand]:
     return [
         command("SCALABLE_TOPIC_LOOKUP", session_id=7, topic=topic),
         command("SCALABLE_TOPIC_CLOSE", session_id=7),
-        command("SCALABLE_TOPIC_SUBSCRIBE", **_SUBSCRIBE, topic=topic),
+        command(
+            "SCALABLE_TOPIC_SUBSCRIBE", request_id=7, subscription="sub", consumer_name="c", consumer_id=7,
+            consumer_type=0, topic=topic,
+        ),
         command("SCALABLE_TOPIC_UNSUBSCRIBE", request_id=7, consumer_id=7),
         command("WATCH_SCALABLE_TOPICS", watch_id=7, namespace="public/default"),
         command("WATCH_SCALABLE_TOPICS_CLOSE", watch_id=7),
         command("WATCH_TC_ASSIGNMENTS", watch_id=7),
         command("WATCH_TC_ASSIGNMENTS_CLOSE", watch_id=7),
-    ]
+    ]  # fmt: skip
 
 
-def test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on(proxy_url: str, namespace: str, topic: str) -> None:
-    with WireClient(*host_and_port(proxy_url)) as client:
+def test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on(service_url: str, namespace: str, topic: str) -> None:
+    with WireClient(*host_and_port(service_url)) as client:
         answer = client.connect(protocol_version=22, feature_flags=NEWER)
         assert not answer.feature_flags.supports_scalable_topics
         for newer in newer_commands(topic):
@@ -75,7 +70,7 @@ def test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on(proxy_url: str, 
         assert client.get_topics(namespace).topics == []
 
 
-def test_a_relayed_client_of_5_0_gets_the_brokers_own_reaction(proxy_url: str, broker: Broker, topic: str) -> None:
+def test_a_relayed_client_of_5_0_gets_the_brokers_own_reaction(service_url: str, broker: Broker, topic: str) -> None:
     def reaction(url: str, **fields: object) -> list[str]:
         seen = []
         for newer in newer_commands(topic):
@@ -89,4 +84,4 @@ def test_a_relayed_client_of_5_0_gets_the_brokers_own_reaction(proxy_url: str, b
         return seen
 
     target = broker.service_url.removeprefix("pulsar://")
-    assert reaction(proxy_url, proxy_to_broker_url=target) == reaction(broker.service_url)
+    assert reaction(service_url, proxy_to_broker_url=target) == reaction(broker.service_url)

@@ -1,9 +1,8 @@
 """Own the configuration of the secured broker and of the proxies before it."""
 
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -37,7 +36,7 @@ class SecuredProxy:
     url: str
     tls_url: str
     web_url: str
-    process: ChildProcess | None
+    process: ChildProcess
 
 
 def _authentication(credentials: Credentials, role: str) -> dict[str, str]:
@@ -62,7 +61,7 @@ def _tls(credentials: Credentials, name: str) -> dict[str, str]:
     }
 
 
-def broker_kind(credentials: Credentials, tls_port: int, web_tls_port: int, *, wants_forwarded: bool = False) -> Kind:
+def secured_kind(release: Kind, credentials: Credentials, tls_port: int, web_tls_port: int) -> Kind:
     """Describe the secured broker: all three kinds of credentials, authorization, and `proxy` as the proxy's role."""
     keys = {
         **_authentication(credentials, "admin"),
@@ -74,10 +73,8 @@ def broker_kind(credentials: Credentials, tls_port: int, web_tls_port: int, *, w
         "proxyRoles": "proxy",
         # As in the standalone.conf that Pulsar ships.
         "webSocketServiceEnabled": "true",
-        # Then forwarded credentials are a must, and are looked at; else a proxy's word for its clients is enough.
-        "authenticateOriginalAuthData": str(wants_forwarded).lower(),
     }
-    return Kind(keys=keys, admin_token=credentials.token("admin"), files=credentials.directory)
+    return replace(release, keys=keys, admin_token=credentials.token("admin"), files=credentials.directory)
 
 
 def proxy_keys(credentials: Credentials, broker: SecuredBroker) -> dict[str, str]:
@@ -99,12 +96,5 @@ def run_secured_proxy(
     (tls_port,) = free_ports(1)
     keys = {**proxy_keys(credentials, broker), "servicePortTls": str(tls_port), **overrides}
     tls_url = f"pulsar+ssl://127.0.0.1:{tls_port}"
-    if os.environ.get("TEST_PROXY") == "java":
-        from tests.transcripts.java_proxy import java_proxy
-
-        common = {"brokerServiceURL": broker.service_url, "brokerWebServiceURL": broker.admin_url}
-        with java_proxy(directory, {**common, "brokerProxyAllowedTargetPorts": "*", **keys}) as port:
-            yield SecuredProxy(f"pulsar://127.0.0.1:{port}", tls_url, "", None)
-        return
     with run_proxy(directory, broker, keys) as proxy:
         yield SecuredProxy(proxy.service_url, tls_url, proxy.web_url, proxy.process)

@@ -2,14 +2,17 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
+import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
 from tests.pulsar.messages import receive
+from tests.pulsar.proxy_process import connected, run_proxy
 from tests.pulsar.secured.clients import KINDS, authentication, client, exchange, url_for
 from tests.pulsar.secured.credentials import Credentials
-from tests.pulsar.secured.servers import SecuredProxy
+from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 
 pytestmark = pytest.mark.pulsar
 
@@ -17,28 +20,42 @@ NewProxy = Callable[..., SecuredProxy]
 TO_BROKER = {"plain to the broker": {}, "tls to the broker": {"tlsEnabledWithBroker": "true"}}
 
 
-@pytest.fixture(params=TO_BROKER)
-def proxy(request: pytest.FixtureRequest, secured_proxy: NewProxy) -> SecuredProxy:
-    return secured_proxy(**TO_BROKER[request.param])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_client_produces_and_consumes(
-    proxy: SecuredProxy, credentials: Credentials, namespace: str, kind: str
-) -> None:
-    with client(url_for(proxy, kind), credentials, authentication(credentials, kind, "alice")) as alice:
-        exchange(alice, f"persistent://{namespace}/topic")
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pattern_subscription_gets_its_topics(
-    proxy: SecuredProxy, credentials: Credentials, admin: Admin, namespace: str, kind: str
-) -> None:
-    topics = [f"persistent://{namespace}/orders-{number}" for number in range(3)]
+def exchange_and_subscribe(alice: pulsar.Client, admin: Admin, namespace: str) -> list[str]:
+    """Produce and consume, and by a pattern, too; give the topics that there are now."""
+    topics = [f"persistent://{namespace}/{name}" for name in ("a-1", "a-2", "b-1")]
     for topic in topics:
         admin.create_topic(topic)
+    exchange(alice, topics[2])
+    consumer = alice.subscribe(re.compile(f"persistent://{namespace}/a-.*"), "pattern")
+    for topic in topics:
+        alice.create_producer(topic).send(topic.encode())
+    assert sorted(message.data().decode() for message in receive(consumer, 2)) == topics[:2]
+    return topics
+
+
+@pytest.mark.parametrize("to_broker", TO_BROKER)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_client_produces_and_consumes_also_by_a_pattern(
+    secured_proxy: NewProxy, credentials: Credentials, admin: Admin, namespace: str, kind: str, to_broker: str
+) -> None:
+    proxy = secured_proxy(**TO_BROKER[to_broker])
     with client(url_for(proxy, kind), credentials, authentication(credentials, kind, "alice")) as alice:
-        consumer = alice.subscribe(re.compile(f"persistent://{namespace}/orders-.*"), "sub")
-        for topic in topics:
-            alice.create_producer(topic).send(topic.encode())
-        assert sorted(message.data().decode() for message in receive(consumer, 3)) == topics
+        exchange_and_subscribe(alice, admin, namespace)
+
+
+def test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns(
+    broker: SecuredBroker, credentials: Credentials, admin: Admin, namespace: str, tmp_path: Path
+) -> None:
+    keys = {
+        "authenticationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenPublicKey": f"file://{credentials.public_key_file}",
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{credentials.token('proxy')}",
+    }
+    with run_proxy(tmp_path, broker, keys) as proxy:
+        with client(proxy.service_url, credentials, authentication(credentials, "token", "alice")) as alice:
+            topics = exchange_and_subscribe(alice, admin, namespace)
+        token = credentials.token("alice").encode()
+        with connected(proxy.service_url, auth_method_name="token", auth_data=token) as wire:
+            assert sorted(wire.get_topics(namespace).topics) == admin.topics(namespace) == topics

@@ -3,7 +3,6 @@
 import ssl
 from collections.abc import Callable, Iterator
 
-import pulsar
 import pytest
 
 from protocol.errors import ServerError
@@ -24,21 +23,12 @@ def proxy(secured_proxy: NewProxy) -> SecuredProxy:
     return secured_proxy()
 
 
-def subscribing(
-    url: str, credentials: Credentials, auth: pulsar.Authentication, topic: str, operation_seconds: int = 30
-) -> str:
-    """Give the refusal of a client that wants to consume."""
-    with client(url, credentials, auth, operation_seconds) as someone:
-        return refused(lambda: someone.subscribe(topic, "sub"))
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_role_that_may_not_is_told_so_by_the_broker(
     proxy: SecuredProxy, credentials: Credentials, namespace: str, kind: str
 ) -> None:
-    topic = f"persistent://{namespace}/topic"
-    auth = authentication(credentials, kind, "bob")
-    assert "AuthorizationError" in subscribing(url_for(proxy, kind), credentials, auth, topic)
+    with client(url_for(proxy, kind), credentials, authentication(credentials, kind, "bob")) as bob:
+        assert "AuthorizationError" in refused(lambda: bob.subscribe(f"persistent://{namespace}/topic", "sub"))
 
 
 def refusal(url: str, kind: str, data: bytes, **fields: str) -> ServerRefusedError | None:
@@ -77,14 +67,6 @@ def test_a_certificate_of_another_authority_lets_nobody_in(proxy: SecuredProxy, 
         WireClient.over(secured).connect(auth_method_name="tls")
 
 
-def test_a_real_client_with_an_expired_token_gets_nothing(
-    proxy: SecuredProxy, credentials: Credentials, namespace: str
-) -> None:
-    topic = f"persistent://{namespace}/topic"
-    auth = pulsar.AuthenticationToken(credentials.token("alice", -1))
-    assert subscribing(proxy.url, credentials, auth, topic, operation_seconds=3)
-
-
 def test_a_client_without_credentials_is_the_anonymous_role_where_there_is_one(
     secured_proxy: NewProxy, credentials: Credentials, admin: Admin, namespace: str
 ) -> None:
@@ -95,38 +77,23 @@ def test_a_client_without_credentials_is_the_anonymous_role_where_there_is_one(
 
 
 @pytest.fixture
-def passwords_of(credentials: Credentials) -> Iterator[Callable[..., None]]:
-    """Give a function that leaves only the passwords of some roles in the file."""
-    yield lambda *roles: credentials.write_passwords(roles)
+def withdrawn(credentials: Credentials) -> Iterator[dict[str, Callable[[], None]]]:
+    """Give what withdraws alice's credentials of a kind: they are in force again after the test."""
+    yield {
+        "basic": lambda: credentials.write_passwords(("bob", "proxy", "admin")),
+        "token": lambda: credentials.write_public_key(foreign=True),
+    }
     credentials.write_passwords(ROLES)
-
-
-@pytest.fixture
-def revoked_key(credentials: Credentials) -> Iterator[Callable[[], None]]:
-    """Give a function after which no token is trusted that was ever given out."""
-    yield lambda: credentials.write_public_key(foreign=True)
     credentials.write_public_key()
 
 
-def test_a_password_that_is_removed_lets_nobody_in(
-    proxy: SecuredProxy, credentials: Credentials, namespace: str, passwords_of: Callable[..., None]
+@pytest.mark.parametrize("kind", ["basic", "token"])
+def test_credentials_that_are_withdrawn_let_nobody_in(
+    proxy: SecuredProxy, credentials: Credentials, namespace: str, withdrawn: dict[str, Callable[[], None]], kind: str
 ) -> None:
-    with client(proxy.url, credentials, authentication(credentials, "basic", "alice")) as alice:
+    data = f"alice:{password('alice')}" if kind == "basic" else credentials.token("alice")
+    with client(proxy.url, credentials, authentication(credentials, kind, "alice")) as alice:
         exchange(alice, f"persistent://{namespace}/topic")
-    passwords_of("bob", "proxy", "admin")
-    wait_until_refused(proxy, "basic", f"alice:{password('alice')}".encode())
-
-
-def test_a_token_whose_key_was_withdrawn_lets_nobody_in(
-    proxy: SecuredProxy, credentials: Credentials, namespace: str, revoked_key: Callable[[], None]
-) -> None:
-    with client(proxy.url, credentials, authentication(credentials, "token", "alice")) as alice:
-        exchange(alice, f"persistent://{namespace}/topic")
-    revoked_key()
-    wait_until_refused(proxy, "token", credentials.token("alice").encode())
-
-
-def wait_until_refused(proxy: SecuredProxy, kind: str, data: bytes) -> None:
-    """Wait until the proxy has read the file that was changed."""
-    assert proxy.process is not None
-    proxy.process.wait_ready(lambda: refusal(proxy.url, kind, data) is not None, 60.0)
+    withdrawn[kind]()
+    # Until the proxy has read the file that was changed.
+    proxy.process.wait_ready(lambda: refusal(proxy.url, kind, data.encode()) is not None, 60.0)

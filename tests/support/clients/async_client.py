@@ -43,6 +43,8 @@ class AsyncClient:
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
+        # How long it waits for bytes.
+        self.seconds = PATIENCE_SECONDS
         self._loop = asyncio.get_running_loop()
         self._request_ids = itertools.count(1)
         self._unsent = b""
@@ -111,7 +113,7 @@ class AsyncClient:
         """Read exactly `size` bytes; raises Closed."""
         data = bytearray(size)
         view, got = memoryview(data), 0
-        async with in_time():
+        async with in_time(self.seconds):
             while got < size:
                 try:
                     count = await self._loop.sock_recv_into(self.sock, view[got:])
@@ -125,7 +127,7 @@ class AsyncClient:
     async def rest(self) -> bytes:
         """Read until the peer ends the connection and give what came before; it must end it."""
         data = bytearray()
-        async with in_time():
+        async with in_time(self.seconds):
             while True:
                 try:
                     piece = await self._loop.sock_recv(self.sock, 65536)

@@ -134,9 +134,13 @@ class FaultProxy:
         self._begun.append(connection.begun)
         self._cancels[connection] = self._scope.start(self._carry(connection), over)
 
+    def target(self) -> int:
+        """Return the port to which the next connection leads."""
+        return self.target_port
+
     async def _carry(self, connection: Carried) -> None:
         await self.flows.wait()
-        await connection.carry(self.target_port)
+        await connection.carry(self.target())
 
 
 @asynccontextmanager

@@ -9,16 +9,18 @@ from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
 from tests.pulsar.broker_5_0.conftest import Scenarios
 from tests.pulsar.broker_5_0.scenarios import WELL
-from tests.pulsar.proxy_process import host_and_port
+from tests.pulsar.proxy_process import connected
 from tests.pulsar.secured import test_live_connections
+from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 
 # The same tests, with the fixtures of this package.
-from tests.pulsar.secured.test_minimal_proxy import (  # noqa: F401
+from tests.pulsar.secured.test_credentials import (  # noqa: F401
     test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns,
 )
 from tests.pulsar.secured.test_proxy_roles import (  # noqa: F401
+    connecting,
     test_a_client_that_is_a_proxy_itself_is_refused_by_the_broker,
     test_a_clients_own_word_of_who_it_is_counts_for_nothing,
 )
@@ -27,7 +29,6 @@ from tests.pulsar.secured.test_websockets import (  # noqa: F401
     test_the_broker_would_give_who_shows_the_proxys_token_the_proxys_rights,
 )
 from tests.pulsar.test_schema import json_schema
-from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
 
@@ -46,15 +47,26 @@ def test_the_v5_client_does_all_of_it_with_a_token(
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
     secured_proxy: NewProxy, credentials: Credentials, namespace: str
 ) -> None:
-    test_live_connections.test_a_client_that_renews_its_tokens_loses_no_message(
-        secured_proxy, credentials, namespace, forwarded="true"
-    )
+    test_live_connections.renew_tokens(secured_proxy, credentials, namespace, forwarded=True)
+
+
+@pytest.mark.parametrize("forwarded", [True, False], ids=["forwarded", "not forwarded"])
+def test_credentials_that_are_forwarded_satisfy_a_broker_that_wants_to_see_them(
+    secured_proxy: NewProxy, broker: SecuredBroker, credentials: Credentials, namespace: str, forwarded: bool
+) -> None:
+    proxy = secured_proxy(forwardAuthorizationCredentials=str(forwarded).lower())
+    if forwarded:
+        for kind in ("token", "basic"):
+            with client(proxy.url, credentials, authentication(credentials, kind, "alice")) as alice:
+                exchange(alice, f"persistent://{namespace}/{kind}")
+    target = broker.service_url.removeprefix("pulsar://")
+    refusal = connecting(proxy.url, credentials.token("alice"), proxy_to_broker_url=target)
+    assert refusal == (None if forwarded else ServerError.AuthenticationError)
 
 
 def schema_answers(url: str, token: str, topic: str) -> list[tuple[int | None, str]]:
     """Give code and text of what comes of reading a schema, and of registering one; None is success."""
-    with WireClient(*host_and_port(url)) as wire:
-        wire.connect(auth_method_name="token", auth_data=token.encode())
+    with connected(url, auth_method_name="token", auth_data=token.encode()) as wire:
         read, registered = wire.get_schema(topic), wire.get_or_create_schema(topic, json_schema("a"))
     return [
         (answer.error_code if answer.HasField("error_code") else None, answer.error_message)
