@@ -5,24 +5,25 @@ most of their time they wait for a clock of the proxy.
 """
 
 import argparse
+import asyncio
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from pathlib import Path
 from time import monotonic
-from typing import TypeVar
 
-from tests.faults.cell import Result
-from tests.faults.judged import in_a_loop
+import uvloop
+
+from tests.faults.cell import Result, run
 from tests.faults.results import RESULTS, load, place_of
-from tests.faults.table import to_run
+from tests.faults.table import Cell, to_run
 
 WORKERS = 4
 # A process for so many cells: what one leaves behind must not be the next one's for long.
 CELLS_OF_A_PROCESS = 40
-T = TypeVar("T")
-R = TypeVar("R")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     chosen = [cell for cell in to_run() if all(word in cell.name for word in options.words)]
     began, failed, results = monotonic(), 0, list[Result]()
-    for result in in_processes(in_a_loop, chosen, options.workers):
+    for result in in_processes(chosen, options.workers):
         results.append(result)
         failed += bool(result.failure)
         print(line_of(result), flush=True)
@@ -44,16 +45,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return int(bool(failed))
 
 
-def in_processes(
-    work: Callable[[T], R], given: Sequence[T], workers: int, of_a_process: int = CELLS_OF_A_PROCESS
-) -> Iterator[R]:
-    """Yield what `work` returns of each, in their order; a process does about `of_a_process` of them.
+def in_a_loop(cell: Cell) -> Result:
+    """Run a cell on a loop of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as directory,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(run(cell, Path(directory)))
+
+
+def in_processes(given: Sequence[Cell], workers: int) -> Iterator[Result]:
+    """Yield the results, in their order.
 
     A pool for each part: `max_tasks_per_child` of Python 3.11 may end all processes and start no other.
     """
-    for part in range(0, len(given), workers * of_a_process):
+    for part in range(0, len(given), workers * CELLS_OF_A_PROCESS):
         with ProcessPoolExecutor(workers, get_context("spawn")) as pool:
-            yield from pool.map(work, given[part : part + workers * of_a_process])
+            yield from pool.map(in_a_loop, given[part : part + workers * CELLS_OF_A_PROCESS])
 
 
 def line_of(result: Result) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from proxy.core.tasks import TaskScope
+from tests.faults.ends import ENDLESS, ending_of
 from tests.faults.flows.flow import CLIENT_SIDE, Flow, Outcome, Refused
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import Scene, busiest, proxys_own, scene
@@ -26,8 +27,6 @@ from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import tasks_of_the_proxy
 
-# Faults after which nothing comes any more: the proxy's clocks must end what stands still.
-ENDLESS: Final = frozenset({Kind.DROP, Kind.HALF_OPEN, Kind.STOP})
 # The last bytes of a direction take a second at the rate.
 SLOW_BYTES: Final = 1000
 CELL_SECONDS: Final = 40.0
@@ -43,18 +42,18 @@ class Result:
     outcome: str = ""
     detail: str = ""
     causes: dict[str, int] = field(default_factory=dict)
-    rounds: int = 0
     failure: str = ""
 
 
 async def run(cell: Cell, directory: Path) -> Result:
-    """Run a cell; a failure is in the result."""
+    """Run a cell, and judge its end; a failure is in the result."""
     result = Result(cell)
     flow = BY_NAME[cell.stage].flow(cell.side)
     try:
         async with asyncio.timeout(patient(CELL_SECONDS)):
             async with scene(flow, directory, cell.engine, short=cell.kind in ENDLESS) as at:
                 await _Run(cell, flow, at, result).all()
+        result.failure = ending_of(cell).unlike(result.outcome, result.causes)
     except Exception as error:
         result.failure = _text(error)
     return result
@@ -159,7 +158,7 @@ class _Run:
         at = End.CLIENT if self._cell.side == CLIENT_SIDE else End.TARGET
         # The other direction of a slow connection may have a hundred times as many bytes.
         only = sender if self._cell.kind in (Kind.RATE, Kind.SLICE) else None
-        fault, point = Fault(self._cell.kind, at=at, only=only), Point(self._cell.moment, sender, max(1, after))
+        fault, point = Fault(self._cell.kind, at=at, only=only), Point(sender, max(1, after))
         way = self._way
         if self._cell.side in self._flow.fresh:
             accepted = way.accepted
@@ -189,7 +188,6 @@ class _Run:
             while self._neighbour.rounds < seen + ROUNDS:
                 self._neighbour.check()
                 await asyncio.sleep(0.01)
-            self._result.rounds = self._neighbour.rounds
         finally:
             asking.cancel()
             await asking.emptied()

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from proxy.core.errors import DisconnectCause as Cause
 from tests.faults.flows.flow import BROKER_SIDE, CLIENT_SIDE, Outcome
-from tests.faults.table import Cell
+from tests.faults.table import ENDLESS, GENTLE, Cell
 from tests.support.faults.kinds import Kind
 
 A, R, C, U = Outcome.ANSWERED, Outcome.REFUSED, Outcome.CLOSED, Outcome.UNHEARD
@@ -30,8 +30,6 @@ SORTS: Final = {
     "WebSocket": "WebSocket",
     "event topic": "event topic",
 }
-GENTLE: Final = (Kind.LATENCY, Kind.RATE, Kind.SLICE)
-ENDLESS: Final = (Kind.DROP, Kind.HALF_OPEN, Kind.STOP)
 # The client leaves when it has its answer; a connection to a broker that nobody uses is closed after a minute.
 ALWAYS: Final = frozenset({Cause.CLIENT_CLOSED, Cause.IDLE})
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import psutil
 import pytest
 
 from proxy.app import proxy as app
@@ -38,22 +39,20 @@ HANDSHAKE_MILLIS: Final = 1000
 HTTP_MILLIS: Final = 600
 EVENTS_SECONDS: Final = 1
 READ_BYTES: Final = 64 * 1024
+PROCESS: Final = psutil.Process()
 
 
 def short_clocks() -> dict[str, int]:
     """Return the proxy's clocks in their proportions, so much shorter that a test can wait for each of them."""
-    names = (
-        "brokerProxyConnectTimeoutMs",
+    shorter = (
         "brokerProxyReadTimeoutMs",
-        "handshakeTimeoutMillis",
         "topicListBrokerAnswerTimeoutMillis",
         "topicListRequestTimeoutMillis",
         "topicListWriteStallTimeoutMillis",
     )
     declared = Config.keys()
-    defaults = {key.name: key.default for key in declared if key.name in names}
     return {
-        **{name: patient_millis(millis // SHORTER) for name, millis in defaults.items()},
+        **{key.name: patient_millis(key.default // SHORTER) for key in declared if key.name in shorter},
         # Everybody shakes hands under these, the neighbour, too; no other clock races with them.
         **dict.fromkeys(("brokerProxyConnectTimeoutMs", "handshakeTimeoutMillis"), patient_millis(HANDSHAKE_MILLIS)),
         "keepAliveIntervalSeconds": KEEP_ALIVE_TICKS,
@@ -110,11 +109,8 @@ class Scene:
             client.close()
         self.clients.clear()
 
-    @property
-    def http_connections(self) -> int:
-        """Count the open connections of the web port."""
-        port = self.stage.proxy.web
-        return 0 if port is None else sum(len(server.connections) for server in port._servers)
+    def _is_of_http(self, one: Any) -> bool:
+        return bool(one.raddr) and one.laddr.port == self.stage.proxy.web_port
 
     def books(self) -> dict[str, int]:
         """Give what must be as before when a flow is over: permits, places, sessions, pairs, tasks, descriptors."""
@@ -125,7 +121,7 @@ class Scene:
             "pairs of threads": 0 if native is None else len(native),
             "requests over HTTP": stage.proxy.counters.web.in_work,
             "tunnels": stage.proxy.counters.web.tunnels,
-            "HTTP connections": self.http_connections,
+            "HTTP connections": len([one for one in PROCESS.net_connections("tcp") if self._is_of_http(one)]),
             "tasks": len([name for name in tasks_of_the_proxy() if not name.startswith("EmbeddedBroker")]),
             "internal errors": sum(stage.proxy.counters.shared.internal_errors.values()),
             # A connection to a broker that others may use has the proxy's socket, two of its way, and the broker's.

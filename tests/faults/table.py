@@ -31,6 +31,10 @@ class Moment(StrEnum):
 
 
 ENGINES: Final = ("native", "asyncio")
+GENTLE: Final = (Kind.LATENCY, Kind.RATE, Kind.SLICE)
+SUDDEN: Final = (Kind.RESET, Kind.HALF_CLOSE)
+# Faults after which nothing comes any more: the proxy's clocks must end what stands still.
+ENDLESS: Final = (Kind.DROP, Kind.HALF_OPEN, Kind.STOP)
 STAGES: Final = (
     Stage("handshake", Handshake, engines=True),
     Stage("lookup", Lookup),
@@ -87,3 +91,14 @@ def no_sense(cell: Cell) -> str | None:
 def to_run() -> list[Cell]:
     """Return the cells that are run."""
     return [cell for cell in cells() if no_sense(cell) is None]
+
+
+def short_version() -> list[Cell]:
+    """Return for each stage a fault of each sort; faults, sides, moments and engines in turn."""
+    found, cells_of = [], to_run()
+    for number, stage in enumerate(STAGES):
+        for sort, kinds in enumerate((GENTLE, SUDDEN, ENDLESS)):
+            group = [cell for cell in cells_of if (cell.stage, cell.kind) == (stage.name, kinds[number % len(kinds)])]
+            # Of four cells, the other side comes two further, another moment and engine with the next stages.
+            found.append(group[(3 * sort + number // 2) % len(group)])
+    return found

@@ -118,9 +118,10 @@ class _Asker:
             code = found.error if failed else answer.error.error
             self.asked.errors[f"{'lookup' if topic else 'list'}: {ServerError(code).name}"] += 1
             return False
-        if not topic and frozenset(listed.topics) != self.topics:
-            self.asked.wrong.append(f"a list of {len(listed.topics)} topics, expected {len(self.topics)}")
-        return answer.HasField("lookupTopicResponse" if topic else "getTopicsOfNamespaceResponse")
+        right = answer.HasField("lookupTopicResponse" if topic else "getTopicsOfNamespaceResponse")
+        if not right or (not topic and frozenset(listed.topics) != self.topics):
+            self.asked.wrong.append(f"{topic or self.namespace} was answered by {str(answer)[:200]}")
+        return right
 
     async def _connected(self) -> AsyncClient:
         client = self.client = await AsyncClient.open(self.port)

@@ -4,13 +4,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from protocol.commands import PONG_FRAME, decode_command, frame
+from protocol.commands import PONG_FRAME, decode_command, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.pool import Purpose
 from tests.faults.flows.flow import Flow, Refused
 from tests.faults.flows.requests import LISTED, whole_list
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.commands import command
 from tests.support.faults.proxy import FaultProxy
 
 if TYPE_CHECKING:
@@ -44,9 +45,7 @@ class EventTopic(Flow):
         self.client = await at.connected(at.stage.proxy.port)
 
     async def ask(self, at: "Scene") -> None:
-        log = at.stage.proxy.event_log
-        assert log is not None
-        numbers = log._counters.sinks
+        numbers = at.stage.proxy.counters.event_log.sinks
         before = numbers()["topic"]
         for _ in range(LISTS):
             await whole_list(at, self.client, await self.client.ask_topics(LISTED))
@@ -76,29 +75,20 @@ class EventTopic(Flow):
             return CONNECTED
         if asked.type == pb.BaseCommand.PING:
             return PONG_FRAME
-        made = pb.BaseCommand()
-        if asked.type == pb.BaseCommand.PARTITIONED_METADATA:
-            made.type = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
-            found = made.partitionMetadataResponse
-            found.request_id, found.partitions = asked.partitionMetadata.request_id, 0
-            found.response = pb.CommandPartitionedTopicMetadataResponse.Success
-        elif asked.type == pb.BaseCommand.LOOKUP:
-            made.type = pb.BaseCommand.LOOKUP_RESPONSE
-            place = made.lookupTopicResponse
-            place.request_id, place.brokerServiceUrl = asked.lookupTopic.request_id, self._url
-            place.response, place.authoritative = pb.CommandLookupTopicResponse.Connect, True
-        elif asked.type == pb.BaseCommand.PRODUCER:
-            made.type = pb.BaseCommand.PRODUCER_SUCCESS
-            made.producer_success.request_id = asked.producer.request_id
-            made.producer_success.producer_name = "events"
-        elif asked.type == pb.BaseCommand.SEND:
-            made.type = pb.BaseCommand.SEND_RECEIPT
-            receipt = made.send_receipt
-            receipt.producer_id, receipt.sequence_id = asked.send.producer_id, asked.send.sequence_id
-            receipt.message_id.ledgerId = receipt.message_id.entryId = 1
-        elif asked.type == pb.BaseCommand.CLOSE_PRODUCER:
-            made.type = pb.BaseCommand.SUCCESS
-            made.success.request_id = asked.close_producer.request_id
-        else:
-            return b""
+        asker = {"request_id": request_id_of(asked)}
+        match asked.type:
+            case pb.BaseCommand.PARTITIONED_METADATA:
+                made = command("PARTITIONED_METADATA_RESPONSE", **asker, partitions=0, response="Success")
+            case pb.BaseCommand.LOOKUP:
+                place = {"brokerServiceUrl": self._url, "response": "Connect", "authoritative": True}
+                made = command("LOOKUP_RESPONSE", **asker, **place)
+            case pb.BaseCommand.PRODUCER:
+                made = command("PRODUCER_SUCCESS", **asker, producer_name="events")
+            case pb.BaseCommand.SEND:
+                sent = {"producer_id": asked.send.producer_id, "sequence_id": asked.send.sequence_id}
+                made = command("SEND_RECEIPT", **sent, message_id=pb.MessageIdData(ledgerId=1, entryId=1))
+            case pb.BaseCommand.CLOSE_PRODUCER:
+                made = command("SUCCESS", **asker)
+            case _:
+                return b""
         return frame(made)

@@ -5,15 +5,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from protocol.command_type import CommandType
-from protocol.commands import frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.session import message_frame
 from tests.faults.flows.flow import BROKER_SIDE, CLIENT_SIDE, SIDES, Flow, Refused
-from tests.faults.flows.requests import LISTED
+from tests.faults.flows.requests import LISTED, answer_to
 from tests.support.auth.credentials import NOON, challenge, challenged, response
 from tests.support.auth.tls import TlsClient, client_context, tls_broker
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.clients.commands import command
 from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient
 
@@ -92,13 +92,9 @@ class Watch(Relayed):
         self.client = await at.connected(target=self.target(at))
 
     async def ask(self, at: "Scene") -> None:
-        watch = pb.CommandWatchTopicList(
-            request_id=1, watcher_id=1, namespace=LISTED, topics_pattern=f"persistent://{LISTED}/.*"
-        )
-        await self.client.send(frame(pb.BaseCommand(type=pb.BaseCommand.WATCH_TOPIC_LIST, watchTopicList=watch)))
-        answer = await self.client.answer(pong=True)
-        if answer.type == pb.BaseCommand.ERROR:
-            raise Refused(answer.error.message)
+        wanted = {"request_id": 1, "namespace": LISTED, "topics_pattern": f"persistent://{LISTED}/.*"}
+        await self.client.send_command(command("WATCH_TOPIC_LIST", watcher_id=1, **wanted))
+        answer = await answer_to(self.client, 1)
         assert list(answer.watchTopicListSuccess.topic) == list(at.stage.broker.answers.store.names(LISTED))
 
 

@@ -9,6 +9,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.pool import Purpose
 from tests.faults.flows.flow import CLIENT_SIDE, LookupFlow, Refused
 from tests.support.clients.async_client import AsyncClient, Closed, lookup_frame, schema_frame, topics_frame
+from tests.support.clients.commands import command
 from tests.support.proxies.proxy_under_test import TOPIC, namespace
 
 if TYPE_CHECKING:
@@ -47,10 +48,7 @@ class PartitionMetadata(LookupFlow):
 
     async def ask(self, at: "Scene") -> None:
         request_id = self.client.next_id()
-        asked = pb.CommandPartitionedTopicMetadata(request_id=request_id, topic=TOPIC)
-        await self.client.send_command(
-            pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=asked)
-        )
+        await self.client.send_command(command("PARTITIONED_METADATA", request_id=request_id, topic=TOPIC))
         found = (await answer_to(self.client, request_id)).partitionMetadataResponse
         assert found.request_id == request_id
         if found.response == pb.CommandPartitionedTopicMetadataResponse.Failed:

@@ -99,8 +99,6 @@ class WebSocket(OverHttp):
         assert message.data == BODY
 
     async def leave(self) -> None:
-        connection = self.socket._response.connection
-        if connection is not None and connection.transport is not None:
-            connection.transport.abort()
+        # Without a word of WebSockets.
         await self.session.close()
         await asyncio.sleep(0)

@@ -20,8 +20,7 @@ _ENDLESS: Final = frozenset({Kind.STOP, Kind.DROP, Kind.HALF_OPEN})
 class Carried:
     """A connection between two ends; `passed` counts the bytes that each end has sent through, `struck` is a fault."""
 
-    def __init__(self, number: int, client: AsyncClient) -> None:
-        self.number = number
+    def __init__(self, client: AsyncClient) -> None:
         self.ends = {End.CLIENT: client}
         self.passed = {End.CLIENT: 0, End.TARGET: 0}
         self.struck: Fault | None = None

@@ -55,11 +55,10 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A named point of a flow: when `sender` has sent `after_bytes` more; 0 is at once."""
+    """A point of a flow: when `sender` has sent `after_bytes` more; 0 is at once."""
 
-    name: str
     sender: End = End.CLIENT
     after_bytes: int = 0
 
 
-AT_ONCE: Final = Point("at once")
+AT_ONCE: Final = Point()

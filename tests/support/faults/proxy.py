@@ -116,7 +116,7 @@ class FaultProxy:
                 else:
                     # A slice is a segment: the kernel must not gather them.
                     accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._start(Carried(self.accepted, AsyncClient(accepted)))
+                    self._start(Carried(AsyncClient(accepted)))
 
     def _start(self, connection: Carried) -> None:
         armed, self._next = self._next, None
