@@ -25,11 +25,11 @@ class TenantUser(LoadUser):
     def visit(self, session: Session) -> None:
         """List, look up several at once, ping, and again."""
         for _ in range(LISTS_A_SESSION):
-            session.ask_topics(self.namespace, self.options.topics, name=f"GET_TOPICS {self.namespace}")
+            session.ask_topics_of(self.namespace, self.given.topics, f"GET_TOPICS {self.namespace}")
             session.settle()
             found = random.sample(session.topics, min(LOOKUPS_A_LIST, len(session.topics)))
             for topic in found:
-                session.ask_lookup(topic, name=f"LOOKUP {self.namespace}")
+                session.ask_lookup(topic, f"LOOKUP {self.namespace}")
             session.ask_ping("PING beside lookups")
             session.settle()
         session.leave()

@@ -6,7 +6,6 @@ Some leave before their answer is there: nobody may feel that.
 import random
 import time
 
-from tests.load.plan import seconds_to_gust
 from tests.load.session import Session
 from tests.load.shapes import StormShape
 from tests.load.users import LoadUser, Pinger
@@ -19,12 +18,13 @@ class StormUser(LoadUser):
 
     def wait_time(self) -> float:
         """Wait for the next gust, with all others."""
-        return seconds_to_gust(time.monotonic(), self.options.gust_seconds)
+        interval: float = self.given.gust_seconds
+        return interval - time.monotonic() % interval
 
     def visit(self, session: Session) -> None:
         """Ask, and stay for the answer or not."""
-        session.ask_topics(self.namespace, self.options.topics)
-        if random.random() < self.options.drop_share:
+        session.ask_topics_of(self.namespace, self.given.topics)
+        if random.random() < self.given.drop_share:
             session.drop()
         else:
             session.leave()

@@ -29,11 +29,11 @@ class SlowReader(LoadUser):
         self.habits = replace(
             self.habits,
             receive_buffer_bytes=RECEIVE_BUFFER_BYTES,
-            bytes_per_second=self.options.slow_bytes_per_second,
+            bytes_per_second=self.given.slow_bytes_per_second,
         )
 
     def visit(self, session: Session) -> None:
         """Ask for all lists first, then read."""
-        for _ in range(self.options.slow_requests):
-            session.ask_topics(self.namespace, self.options.topics, name="GET_TOPICS slowly")
+        for _ in range(self.given.slow_requests):
+            session.ask_topics_of(self.namespace, self.given.topics, "GET_TOPICS slowly")
         session.leave()

@@ -16,39 +16,16 @@ from tests.load.verdict import PING, REQUEST_TYPE, load_test
 
 PINGS_A_SESSION: Final = 50
 PING_EVERY_SECONDS: Final = 0.05
-
-
-class TooManyRequests(Exception):
-    """Stand for a refusal."""
-
-
-class ServerFailed(Exception):
-    """Stand for any other error of the server."""
-
-
-class WrongAnswer(Exception):
-    """Stand for an answer that cannot be."""
-
-
-class ConnectionClosed(Exception):
-    """Stand for a connection that the peer closed, or that could not be made."""
-
-
-class NoAnswer(Exception):
-    """Stand for a request that got no answer in time."""
-
-
-class AnswerToNoRequest(Exception):
-    """Stand for a second answer, or one with a foreign request id."""
-
-
 _FAILURES: Final = {
-    Outcome.REFUSED: TooManyRequests,
-    Outcome.FAILED: ServerFailed,
-    Outcome.WRONG: WrongAnswer,
-    Outcome.CLOSED: ConnectionClosed,
-    Outcome.LOST: NoAnswer,
-    Outcome.UNASKED: AnswerToNoRequest,
+    outcome: type(name, (Exception,), {})
+    for outcome, name in {
+        Outcome.REFUSED: "TooManyRequests",
+        Outcome.FAILED: "ServerFailed",
+        Outcome.WRONG: "WrongAnswer",
+        Outcome.CLOSED: "ConnectionClosed",
+        Outcome.LOST: "NoAnswer",
+        Outcome.UNASKED: "AnswerToNoRequest",
+    }.items()
 }
 
 
@@ -60,8 +37,8 @@ class LoadUser(User):
     def __init__(self, environment: Environment) -> None:
         super().__init__(environment)
         self.test = load_test(environment)
-        self.options = self.test.options
-        self.habits = Habits(answer_seconds=self.options.answer_seconds)
+        self.given = self.test.given
+        self.habits = Habits(self.given.answer_seconds)
         self.namespace = ""
 
     def on_start(self) -> None:
@@ -75,7 +52,7 @@ class LoadUser(User):
     @task
     def one_session(self) -> None:
         """Connect, do it, and leave."""
-        with suppress(SessionOver), Session(self.options.address, self, self.habits) as session:
+        with suppress(SessionOver), Session(self.test.address, self, self.habits) as session:
             self.visit(session)
 
     # The observer of a session

@@ -3,6 +3,7 @@
 Rule: one process; figures spread over Locust's workers would let each keep promises that all together break.
 """
 
+import argparse
 import json
 import sys
 import threading
@@ -10,14 +11,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from locust import events, log
 from locust.env import Environment
 
-from tests.load.books import Books, Latency
-from tests.load.namespaces import rota
-from tests.load.options import LoadOptions
+from tests.load.books import Books, Latency, Promises
+from tests.load.options import DEFAULT_URL, parse_address, rota
 
 REQUEST_TYPE: Final = "pulsar"
 PING: Final = "PING"
@@ -49,18 +49,19 @@ class LagMeter:
 
 
 class LoadTest:
-    """One scenario under way: its options, its books and who asks what."""
+    """One scenario under way: what was given to it, its books and who asks what; raises ValueError."""
 
-    def __init__(self, options: LoadOptions) -> None:
-        self.options = options
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given = given
+        self.address = parse_address(given.host or DEFAULT_URL)
         self.books = Books()
         self.lag = LagMeter()
-        self.namespaces = rota(options.shares)
+        self.namespaces = rota(given.namespaces)
 
     @property
     def enough(self) -> bool:
         """Tell whether as many requests were made as were wished for."""
-        return 0 < self.options.most_requests <= self.books.asked
+        return 0 < int(self.given.most_requests) <= self.books.asked
 
 
 _running: dict[Environment, LoadTest] = {}
@@ -77,7 +78,7 @@ def _begin(environment: Environment, **_: object) -> None:
     if given.master or given.worker:
         _refuse("--processes, --master, --worker: got a distributed run, expected one process")
     try:
-        test = LoadTest(LoadOptions.of(given))
+        test = LoadTest(given)
     except ValueError as error:
         _refuse(str(error))
     _running[environment] = test
@@ -94,10 +95,14 @@ def _judge(environment: Environment, **_: object) -> None:
     test = load_test(environment)
     assert environment.runner is not None
     crashes = len(environment.runner.exceptions) + int(log.unhandled_greenlet_exception)
-    report = test.options.promises.report(test.books, _latency(environment, test.lag), crashes)
+    given = test.given
+    promises = Promises(given.max_refusals, given.max_failure_ratio, given.max_ping_p99_ms)
+    report = promises.report(test.books, _latency(environment, test.lag), crashes)
     environment.process_exit_code = 0 if report["kept"] else 1
-    if test.options.promises_file:
-        _write(Path(test.options.promises_file), report)
+    if given.promises_file:
+        path = Path(given.promises_file)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=2) + "\n")
     for text in report["broken"]:
         print(f"BROKEN  {text}", file=sys.stderr)
 
@@ -106,11 +111,6 @@ def _latency(environment: Environment, lag: LagMeter) -> Latency:
     pings = environment.stats.get(PING, REQUEST_TYPE)
     answered = pings.num_requests - pings.num_failures
     return Latency(answered, float(pings.get_response_time_percentile(0.99)), lag.p99_ms())
-
-
-def _write(path: Path, report: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n")
 
 
 events.init.add_listener(_begin)

@@ -85,10 +85,11 @@ class WireClient:
 
     def recv_command(self) -> pb.BaseCommand:
         """Return the next command, whatever it is; raises WireClosedError and TimeoutError."""
-        body = self._recv_exactly(int.from_bytes(self._recv_exactly(4), "big"))
+        body = self.receive(int.from_bytes(self.receive(4), "big"))
         return decode_command(body[4 : 4 + int.from_bytes(body[:4], "big")])
 
-    def _recv_exactly(self, size: int) -> bytes:
+    def receive(self, size: int) -> bytes:
+        """Read exactly so many bytes."""
         data = bytearray(size)
         view, got = memoryview(data), 0
         while got < size:
@@ -119,9 +120,13 @@ class WireClient:
         assert answer.HasField("connected"), f"expected CONNECTED, got {answer}"
         return answer.connected
 
+    def next_id(self) -> int:
+        """Return an id that no request of this client had."""
+        return next(self._request_ids)
+
     def ask(self, kind: str, **fields: Any) -> int:
         """Send a request of the type that is named, and return its request id."""
-        request_id = next(self._request_ids)
+        request_id = self.next_id()
         self.send_command(command(kind, request_id=request_id, **fields))
         return request_id
 
