@@ -7,10 +7,9 @@ import json
 import random
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 
 import aiohttp
-import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin, AdminError
@@ -63,16 +62,16 @@ async def _create(url: str, namespace: str, count: int) -> None:
         await asyncio.gather(*(one(number) for number in range(count)))
 
 
-@pytest.mark.parametrize("chunked", [False, True])
-def test_a_package_is_uploaded_through_the_proxy_and_comes_back_the_same(
-    through: Admin, admin: Admin, namespace: str, chunked: bool
+def test_packages_are_uploaded_through_the_proxy_and_come_back_the_same(
+    through: Admin, admin: Admin, namespace: str
 ) -> None:
     package = random.Random(PACKAGE_BYTES).randbytes(PACKAGE_BYTES)
-    path = f"/admin/v3/packages/function/{namespace}/package/v1"
-    asyncio.run(_upload(through.url + path, package, chunked=chunked))
-    # From the broker itself first: what it has is what the proxy has passed on.
-    for url in (admin.url, through.url):
-        assert asyncio.run(_download(url + path)) == hashlib.sha256(package).hexdigest()
+    for chunked in (False, True):
+        path = f"/admin/v3/packages/function/{namespace}/package-{chunked}/v1"
+        asyncio.run(_upload(through.url + path, package, chunked=chunked))
+        # From the broker itself first: what it has is what the proxy has passed on.
+        for url in (admin.url, through.url):
+            assert asyncio.run(_download(url + path)) == hashlib.sha256(package).hexdigest()
 
 
 async def _upload(url: str, package: bytes, *, chunked: bool) -> None:
@@ -93,39 +92,21 @@ async def _download(url: str) -> str:
     return digest.hexdigest()
 
 
-@pytest.fixture
-def http_client(proxy: Proxy) -> Iterator[pulsar.Client]:
-    client = connect(proxy.web_url)
-    yield client
-    client.close()
-
-
-def test_a_client_with_an_http_url_produces_and_consumes_through_the_proxy(
-    http_client: pulsar.Client, proxy: Proxy, admin: Admin, namespace: str
+def test_a_client_with_an_http_url_produces_and_consumes_by_a_pattern_through_the_proxy(
+    proxy: Proxy, admin: Admin, namespace: str
 ) -> None:
-    topics = [f"persistent://{namespace}/{name}" for name in ("a", "b")]
+    topics = [f"persistent://{namespace}/{name}" for name in ("orders-1", "orders-2", "other")]
     for topic in topics:
         admin.create_topic(topic)
-    consumers = [http_client.subscribe(topic, "sub") for topic in topics]
+    client = connect(proxy.web_url)
+    consumer = client.subscribe(re.compile(f"persistent://{namespace}/orders-.*"), "sub")
     for topic in topics:
-        http_client.create_producer(topic).send(topic.encode())
-    for consumer, topic in zip(consumers, topics, strict=True):
-        assert [message.data().decode() for message in receive(consumer, 1)] == [topic]
+        client.create_producer(topic).send(topic.encode())
+    assert sorted(message.data().decode() for message in receive(consumer, 2)) == topics[:2]
     at = proxy_metrics(proxy)
     # Every connection to the broker is one of this proxy's relays.
     assert at("active_connections") >= 1
     assert at("lookup_requests_total") == 0
-    stats = admin.call("GET", f"/admin/v2/persistent/{namespace}/a/stats")
+    stats = admin.call("GET", f"/admin/v2/{topics[0].replace('://', '/')}/stats")
     assert stats["publishers"] or stats["subscriptions"]["sub"]["consumers"]
-
-
-def test_topics_of_a_namespace_are_found_over_http_by_a_pattern(
-    http_client: pulsar.Client, admin: Admin, namespace: str
-) -> None:
-    base = f"persistent://{namespace}"
-    for name in ("orders-1", "orders-2", "other"):
-        admin.create_topic(f"{base}/{name}")
-    consumer = http_client.subscribe(re.compile(f"{base}/orders-.*"), "sub")
-    for name in ("orders-1", "orders-2", "other"):
-        http_client.create_producer(f"{base}/{name}").send(name.encode())
-    assert {message.data() for message in receive(consumer, 2)} == {b"orders-1", b"orders-2"}
+    client.close()

@@ -56,7 +56,6 @@ REAL: Final = {
     "overloadDripMillis": "5000",
     "overloadMaxPauseMillis": "600000",
 }
-STEP: Final = 0.25
 # Above the rates below which nobody is held, so that the rule itself is seen.
 FAST: Final = {"per_second": 150, "message_bytes": 4000}
 
@@ -234,51 +233,6 @@ def publish_rate(admin: Admin, namespace: str, size: int) -> None:
     admin.call("POST", f"/admin/v2/namespaces/{namespace}/publishRate", body)
 
 
-def test_topics_are_slowed_in_steps_lose_nothing_and_are_back_at_their_natural_rate_within_four_cycles(
-    new_scene: NewScene, namespace: str, admin: Admin
-) -> None:
-    topics = {name: f"persistent://{namespace}/{name}" for name in ("java", "python")}
-    for topic in topics.values():
-        admin.create_topic(topic)
-    scene = new_scene({**ADAPTIVE, "adaptivePublisherThrottlingObserveOnly": "true"})
-    scene.receive(*topics.values())
-    scene.java("java", Load([topics["java"]], 2, **FAST))
-    scene.python("python", Load([topics["python"]], 2, **FAST))
-    connections = scene.shown()("new_connections_total")
-    scene.until(
-        lambda: all(
-            shown(scene, topic, "natural_publish_rate") > FAST["message_bytes"] * 200 for topic in topics.values()
-        )
-    )
-    # Nobody is slowed by a throttle that only observes.
-    scene.pressure.set(0.9)
-    scene.until(lambda: all(shown(scene, topic, "memory_pressure_ratio") == 1 for topic in topics.values()))
-    for name in topics:
-        scene.acked_by_all(name, 200)
-    scene.caught_up()
-    assert scene.shown()("adaptive_throttle_active_topic_count") == 0
-    # Now it acts.
-    scene.proxy.reload({"adaptivePublisherThrottlingObserveOnly": "false"})
-    scene.until(lambda: all(shown(scene, topic, "rate_reduction_ratio") > 0.75 for topic in topics.values()))
-    scene.until(lambda: all(tally.waiting > FAST["per_second"] for tally in scene.tallies().values()))
-    for name in topics:
-        scene.acked_by_all(name, 20)
-    scene.pressure.set(0.5)
-    scene.until(lambda: scene.shown()("adaptive_throttle_active_topic_count") == 0)
-    scene.caught_up()
-    # Slowed again, and released at once by the circuit breaker.
-    scene.pressure.set(0.9)
-    scene.until(lambda: scene.shown()("adaptive_throttle_active_topic_count") == len(topics))
-    scene.proxy.reload({"adaptivePublisherThrottlingObserveOnly": "true"})
-    scene.until(lambda: scene.shown()("adaptive_throttle_active_topic_count") == 0)
-    scene.caught_up()
-    scene.end_of_sending()
-    assert scene.shown()("new_connections_total") == connections
-    made = scene.decisions("adaptive")
-    for topic in topics.values():
-        check_steps([event for event in made if event["throttle_topic"] == topic])
-
-
 def test_a_topic_whose_backlog_grows_is_slowed_by_what_the_broker_says_of_it(
     new_scene: NewScene, topic: str, admin: Admin
 ) -> None:
@@ -316,22 +270,6 @@ def test_a_topic_whose_backlog_grows_is_slowed_by_what_the_broker_says_of_it(
 
 def shown(scene: Scene, topic: str, what: str) -> float:
     return scene.shown().samples.get((f"pulsar_proxy_topic_adaptive_throttle_{what}", frozenset({("topic", topic)})), 0)
-
-
-def check_steps(made: list[dict[str, Any]]) -> None:
-    """Hold the events of a topic, one for each cycle that changed its rate, to the promises."""
-    actions = [event["throttle_action"] for event in made]
-    acted = [event for event in made if not event["throttle_action"].startswith("would_")]
-    assert actions[0] == "would_activate"
-    assert acted[0]["throttle_action"] == "activate"
-    ends = [number for number, event in enumerate(acted) if event["throttle_action"] in ("deactivate", "release")]
-    assert [acted[number]["throttle_action"] for number in ends] == ["deactivate", "release"]
-    first = acted[: ends[0]]
-    rate = first[0]["natural_bytes_per_second"]
-    for event in first:
-        assert abs(event["allowed_bytes_per_second"] - rate) <= STEP * event["natural_bytes_per_second"] + 1, event
-        rate = event["allowed_bytes_per_second"]
-    check_release(first)
 
 
 def check_release(made: list[dict[str, Any]]) -> None:

@@ -11,12 +11,6 @@ from tests.pulsar.messages import content, receive, send_numbers
 pytestmark = pytest.mark.pulsar
 
 MIB = 1024 * 1024
-COMPRESSIONS = [
-    pulsar.CompressionType.LZ4,
-    pulsar.CompressionType.ZLib,
-    pulsar.CompressionType.ZSTD,
-    pulsar.CompressionType.SNAPPY,
-]
 
 
 def test_messages_arrive_in_order(client: pulsar.Client, topic: str) -> None:
@@ -37,34 +31,6 @@ def test_batches_arrive_whole(client: pulsar.Client, topic: str) -> None:
     received = list(receive(consumer, 500))
     assert [message.data() for message in received] == sent
     assert max(message.message_id().batch_index() for message in received) > 0
-
-
-@pytest.mark.parametrize("compression", COMPRESSIONS, ids=lambda compression: compression.name)
-def test_compressed_messages_arrive_unchanged(
-    client: pulsar.Client, topic: str, compression: pulsar.CompressionType
-) -> None:
-    consumer = client.subscribe(topic, "sub")
-    producer = client.create_producer(topic, compression_type=compression)
-    sent = [b"a" * 100_000, content(100_000)]
-    for data in sent:
-        producer.send(data)
-    assert [message.data() for message in receive(consumer, 2)] == sent
-
-
-def test_properties_key_and_event_time_arrive(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub")
-    client.create_producer(topic).send(b"x", properties={"a": "1", "é": "2"}, partition_key="key", event_timestamp=1234)
-    (message,) = receive(consumer, 1)
-    assert message.properties() == {"a": "1", "é": "2"}
-    assert (message.partition_key(), message.event_timestamp()) == ("key", 1234)
-
-
-def test_a_message_of_4_mib_arrives_unchanged(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub")
-    sent = content(4 * MIB)
-    client.create_producer(topic, batching_enabled=False).send(sent)
-    (message,) = receive(consumer, 1)
-    assert message.data() == sent
 
 
 def test_a_chunked_message_of_12_mib_arrives_unchanged(client: pulsar.Client, topic: str) -> None:

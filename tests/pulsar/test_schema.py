@@ -5,12 +5,11 @@ from typing import Any
 
 import pulsar
 import pytest
-from pulsar.schema import Integer, JsonSchema, Record, String, StringSchema
+from pulsar.schema import Integer, JsonSchema, Record, String
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.admin import Admin
-from tests.pulsar.messages import receive
 from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
@@ -21,34 +20,10 @@ class Order(Record):  # type: ignore[misc]
     amount = Integer()
 
 
-class Renamed(Record):  # type: ignore[misc]
-    amount = String(required=True)
-
-
 def json_schema(*names: str) -> pb.Schema:
     fields: list[dict[str, Any]] = [{"name": name, "type": "string"} for name in names]
     definition = {"type": "record", "name": "Row", "fields": fields}
     return pb.Schema(name="row", type=pb.Schema.Json, schema_data=json.dumps(definition).encode())
-
-
-def test_json_records_arrive_as_records(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub", schema=JsonSchema(Order))
-    client.create_producer(topic, schema=JsonSchema(Order)).send(Order(name="é", amount=3))
-    (message,) = receive(consumer, 1)
-    assert (message.value().name, message.value().amount) == ("é", 3)
-
-
-def test_strings_arrive_as_strings(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub", schema=StringSchema())
-    client.create_producer(topic, schema=StringSchema()).send("é")
-    (message,) = receive(consumer, 1)
-    assert message.value() == "é"
-
-
-def test_an_incompatible_schema_is_refused_by_name(client: pulsar.Client, topic: str) -> None:
-    client.create_producer(topic, schema=JsonSchema(Order))
-    with pytest.raises(pulsar.IncompatibleSchema):
-        client.create_producer(topic, schema=JsonSchema(Renamed))
 
 
 def test_get_schema_returns_what_the_client_registered(client: pulsar.Client, wire: WireClient, topic: str) -> None:

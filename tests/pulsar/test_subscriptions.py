@@ -1,4 +1,4 @@
-"""Readers, seeks and shared subscriptions work through the relay."""
+"""Seeks and shared subscriptions work through the relay."""
 
 import time
 from collections import defaultdict
@@ -13,25 +13,6 @@ pytestmark = pytest.mark.pulsar
 COUNT = 20
 
 
-def read_all(reader: pulsar.Reader) -> list[bytes]:
-    read = []
-    while reader.has_message_available():
-        read.append(reader.read_next(timeout_millis=RECEIVE_MILLIS).data())
-    return read
-
-
-def test_a_reader_reads_from_the_start(client: pulsar.Client, topic: str) -> None:
-    sent = send_numbers(client.create_producer(topic), COUNT)
-    assert read_all(client.create_reader(topic, pulsar.MessageId.earliest)) == sent
-
-
-def test_a_reader_reads_on_behind_a_message(client: pulsar.Client, topic: str) -> None:
-    sent = send_numbers(client.create_producer(topic), COUNT)
-    reader = client.create_reader(topic, pulsar.MessageId.earliest)
-    middle = [reader.read_next(timeout_millis=RECEIVE_MILLIS) for _ in range(COUNT // 2)][-1]
-    assert read_all(client.create_reader(topic, middle.message_id())) == sent[COUNT // 2 :]
-
-
 def test_a_consumer_seeks_back_to_a_message(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "sub")
     sent = send_numbers(client.create_producer(topic, batching_enabled=False), COUNT)
@@ -39,15 +20,6 @@ def test_a_consumer_seeks_back_to_a_message(client: pulsar.Client, topic: str) -
     consumer.seek(third.message_id())
     # A seek is to the position behind the message (the message itself is included only on request).
     assert [message.data() for message in receive(consumer, COUNT - 3)] == sent[3:]
-
-
-def test_a_consumer_seeks_back_to_a_time(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub")
-    hour_ago_millis = int(time.time() * 1000) - 3_600_000
-    sent = send_numbers(client.create_producer(topic, batching_enabled=False), COUNT)
-    list(receive(consumer, COUNT))
-    consumer.seek(hour_ago_millis)
-    assert [message.data() for message in receive(consumer, COUNT)] == sent
 
 
 def test_key_shared_gives_each_key_to_one_consumer_in_order(client: pulsar.Client, topic: str) -> None:
