@@ -9,16 +9,16 @@ import asyncio
 import traceback
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 from proxy.core.tasks import TaskScope
 from tests.faults.ends import ENDLESS, ending_of
 from tests.faults.flows.flow import CLIENT_SIDE, Flow, Outcome, Refused
 from tests.faults.neighbour import Neighbour
-from tests.faults.scene import Scene, busiest, proxys_own, scene
+from tests.faults.scene import Scene, proxys_own, scene
 from tests.faults.table import BY_NAME, Cell, Moment
 from tests.support.clients.async_client import Closed
 from tests.support.faults.carried import Carried
@@ -31,6 +31,7 @@ from tests.support.proxies.proxy_under_test import tasks_of_the_proxy
 SLOW_BYTES: Final = 1000
 CELL_SECONDS: Final = 40.0
 ROUNDS: Final = 2
+MOST_SAID: Final = 2000
 MAY_SHRINK: Final = frozenset({"tasks", "descriptors"})
 
 
@@ -55,17 +56,8 @@ async def run(cell: Cell, directory: Path) -> Result:
                 await _Run(cell, flow, at, result).all()
         result.failure = ending_of(cell).unlike(result.outcome, result.causes)
     except Exception as error:
-        result.failure = _text(error)
+        result.failure = "".join(traceback.format_exception(error))[-MOST_SAID:]
     return result
-
-
-def _text(error: BaseException) -> str:
-    if isinstance(error, BaseExceptionGroup):
-        return "; ".join(_text(each) for each in error.exceptions)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = next((frame for frame in reversed(frames) if "/tests/faults/" in frame.filename), None)
-    place = "" if where is None else f" ({Path(where.filename).name}:{where.lineno})"
-    return f"{type(error).__name__}: {error}{place}"
 
 
 def unlike(before: dict[str, int], now: dict[str, int]) -> dict[str, tuple[int, int]]:
@@ -120,17 +112,16 @@ class _Run:
         await self._once()
         await self._flow.prepare(self._at)
         # The neighbour's bytes are not to be counted, and its connections to brokers not to be struck.
-        await self._neighbour.pause()
-        passed = {one: dict(one.passed) for one in self._way.connections}
-        sums = {one: sum(passed[one].values()) for one in passed}
-        await self._flow.ask(self._at)
-        used = busiest(self._way, sums)
-        assert used is not None
-        self._neighbour.go()
-        size = {end: used.passed[end] - passed.get(used, {}).get(end, 0) for end in End}
-        self._victim = used
+        async with self._neighbour.paused():
+            passed = {one: dict(one.passed) for one in self._way.connections}
+            await self._flow.ask(self._at)
+            sizes = {
+                one: {end: one.passed[end] - passed.get(one, {}).get(end, 0) for end in End}
+                for one in self._way.connections
+            }
+            self._victim = max(sizes, key=lambda one: sum(sizes[one].values()))
         await self._over()
-        return size
+        return sizes[self._victim]
 
     async def _once(self) -> None:
         """Do the flow, be answered, and leave."""
@@ -176,9 +167,7 @@ class _Run:
         asking.start(self._hear(), over.set)
         try:
             while not over.is_set():
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await over.wait()
+                await asyncio.sleep(0.02)
                 if not over.is_set() and begun() and self._cell.kind in ENDLESS and await self._let_go(before):
                     break
             for crash in crashes:
@@ -197,10 +186,8 @@ class _Run:
         if self._cell.side != CLIENT_SIDE:
             # This client hears the end, whenever that comes.
             return False
-        await self._neighbour.pause()
-        left = unlike(proxys_own(before), self._at.books())
-        self._neighbour.go()
-        return not left
+        async with self._neighbour.paused():
+            return not unlike(proxys_own(before), self._at.books())
 
     async def _hear(self) -> None:
         """Ask, and note how that ends; a wrong answer is an error of the cell."""
@@ -224,26 +211,22 @@ class _Run:
         found: dict[str, int] = {}
         same = 0
         while same < 3:
-            await self._neighbour.pause()
-            await asyncio.sleep(0.01)
-            now = self._at.books()
-            self._neighbour.go()
+            async with self._neighbour.paused():
+                await asyncio.sleep(0.01)
+                now = self._at.books()
             same = same + 1 if now == found else 0
             found = now
         return found
 
     async def _quiet(self, before: dict[str, int]) -> None:
         """Wait until the books are as before; the neighbour goes on in between."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + patient(CELL_SECONDS / 2)
+        deadline = monotonic() + patient(CELL_SECONDS / 2)
         while True:
-            await self._neighbour.pause()
-            left = unlike(before, self._at.books())
-            self._neighbour.go()
+            async with self._neighbour.paused():
+                left = unlike(before, self._at.books())
             if not left:
                 return
-            if loop.time() > deadline:
-                raise AssertionError(f"left behind (before, now): {left}; tasks: {tasks_of_the_proxy()}")
+            assert monotonic() < deadline, f"left behind (before, now): {left}; tasks: {tasks_of_the_proxy()}"
             await asyncio.sleep(0.02)
 
     def _causes(self) -> Counter[str]:

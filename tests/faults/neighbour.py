@@ -4,6 +4,8 @@ Rule: whatever it gets that is no right answer is an error of the cell. It goes 
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.pool import Purpose
@@ -59,12 +61,17 @@ class Neighbour:
         self._still.clear()
         self._run.set()
 
-    async def pause(self) -> None:
-        """Stop between two rounds; raises what went wrong."""
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Stop between two rounds until the block ends; raises what went wrong."""
         self._run.clear()
         async with in_time():
             await self._still.wait()
         self.check()
+        try:
+            yield
+        finally:
+            self.go()
 
     def check(self) -> None:
         """Raise what went wrong."""

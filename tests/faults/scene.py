@@ -24,7 +24,6 @@ from tests.support.auth.credentials import Court, Judge, presenting
 from tests.support.auth.tls import PemFiles, server_context, tls_broker
 from tests.support.brokers.raw_broker import handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
-from tests.support.faults.carried import Carried
 from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import Stage, open_files, staged, tasks_of_the_proxy
@@ -206,9 +205,3 @@ async def scene(flow: Flow, directory: Path, engine: str, *, short: bool) -> Asy
                 way.cut()
             for peer in echoing.peers:
                 peer.close()
-
-
-def busiest(way: FaultProxy, before: dict[Carried, int]) -> Carried | None:
-    """Give the open connection of a way through which most bytes have gone since `before`."""
-    grown = {one: sum(one.passed.values()) - before.get(one, 0) for one in way.connections}
-    return max(grown, key=lambda one: grown[one], default=None)

@@ -88,15 +88,6 @@ async def test_bytes_that_are_late_slow_or_sliced_are_all_there(kind: Kind) -> N
         assert await at.peer.rest() == b""
 
 
-async def test_a_fault_of_one_direction_leaves_the_other_alone() -> None:
-    async with line() as at:
-        at.carried.strike(Fault(Kind.LATENCY, seconds=3600, only=End.CLIENT))
-        await at.client.send(b"x")
-        await at.peer.send(TEXT)
-        assert await at.client.receive(len(TEXT)) == TEXT
-        assert silent(at.peer)
-
-
 async def test_a_rate_lets_no_more_bytes_through_than_the_time_allows() -> None:
     async with line() as at:
         loop = asyncio.get_running_loop()

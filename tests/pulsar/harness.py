@@ -1,24 +1,21 @@
 """Owns the choice of the broker under test and the proxy in front of it; also a command for humans.
 
 Order: PULSAR_SERVICE_URL (with PULSAR_ADMIN_URL), Maven, Docker. A machine with none of them is an error in one line,
-never a silent skip. `python -m tests.pulsar.harness` runs both and prints their addresses; `--check` only says which
-broker would be used, or what is missing; `--prepare` also resolves it and the Java clients by Maven, which may take
-minutes on a fresh machine and belongs to no test's time, and `--prepare-others` brokers of other releases.
+never a silent skip. As a command: `--check` only says which broker would be used, or what is missing; `--prepare` also
+resolves it and the Java clients by Maven, which may take minutes on a fresh machine and belongs to no test's time, and
+`--prepare-others` brokers of other releases.
 """
 
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.pulsar import java_consumers
 from tests.pulsar.admin import Admin
 from tests.pulsar.distribution import distribution_class_path
-from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.proxy_process import run_proxy
 from tests.pulsar.release_5_0 import class_path_5_0
 from tests.pulsar.standalone import (
     JAVA_VERSION,
@@ -73,18 +70,8 @@ def run_broker(directory: Path, environ: Mapping[str, str]) -> Iterator[Broker]:
     yield broker
 
 
-def _run(directory: Path) -> None:
-    with ExitStack() as stack:
-        broker = stack.enter_context(run_broker(directory, os.environ))
-        print(f"broker  {broker.service_url}  admin {broker.admin_url}  ({broker.origin})", flush=True)
-        proxy = stack.enter_context(run_proxy(directory, broker))
-        print(f"proxy   {proxy.service_url}  web {proxy.web_url}", flush=True)
-        print(f"logs    {directory}\nctrl-c stops both", flush=True)
-        proxy.process.wait()
-
-
 def main() -> int:
-    """Run the command line; 1 is a missing tool or a process that failed."""
+    """Run the command line; 1 is a missing tool."""
     parser = argparse.ArgumentParser(prog="python -m tests.pulsar.harness", description=__doc__)
     parser.add_argument("--check", action="store_true", help="only say which broker would be used")
     parser.add_argument("--prepare", action="store_true", help="fetch broker and clients if Maven has to")
@@ -101,14 +88,9 @@ def main() -> int:
             if check(os.environ) == "maven":
                 distribution_class_path()
                 class_path_5_0()
-        else:
-            with tempfile.TemporaryDirectory(prefix="pulsar-harness-") as directory:
-                _run(Path(directory))
-    except (MissingToolError, ProcessFailedError) as error:
+    except MissingToolError as error:
         print(error, file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        return 130
     return 0
 
 

@@ -15,6 +15,17 @@ SCENARIOS_SECONDS: Final = 240.0
 STOP_SECONDS: Final = 20.0
 
 Scenarios = dict[str, dict[str, Any]]
+COUNT: Final = 20
+# What the V5 client sees of each scenario (java/V5Client.java) when all is well.
+WELL: Final[Scenarios] = {
+    "produce": {"sent": COUNT},
+    "queue": {"received": COUNT},
+    "stream": {"received": COUNT},
+    "namespace": {"received": COUNT, "later": COUNT},
+    "regular": {"sent": COUNT, "received": COUNT},
+    "transaction": {"seen_before": False, "received": COUNT, "seen_after": False},
+    "closed": {"error": None},
+}
 
 
 broker, service_url, admin = fixtures_before(BROKER_5_0, "broker-5-0")

@@ -8,8 +8,7 @@ import pytest
 from tests.pulsar.broker_4_0.test_older_broker import (  # noqa: F401
     test_a_client_of_5_0_is_told_what_is_not_served_and_goes_on,
 )
-from tests.pulsar.broker_5_0.conftest import Scenarios
-from tests.pulsar.broker_5_0.scenarios import WELL
+from tests.pulsar.broker_5_0.conftest import WELL, Scenarios
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.test_produce_consume import (  # noqa: F401

@@ -7,8 +7,7 @@ import pytest
 
 from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
-from tests.pulsar.broker_5_0.conftest import Scenarios
-from tests.pulsar.broker_5_0.scenarios import WELL
+from tests.pulsar.broker_5_0.conftest import WELL, Scenarios
 from tests.pulsar.proxy_process import connected
 from tests.pulsar.secured import test_live_connections
 from tests.pulsar.secured.clients import authentication, client, exchange
