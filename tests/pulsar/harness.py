@@ -84,10 +84,9 @@ def main() -> int:
             if check(os.environ) == "maven":
                 class_path()
                 java_consumers.prepare()
-        elif arguments.prepare_others:
-            if check(os.environ) == "maven":
-                distribution_class_path()
-                class_path_5_0()
+        elif arguments.prepare_others and check(os.environ) == "maven":
+            distribution_class_path()
+            class_path_5_0()
     except MissingToolError as error:
         print(error, file=sys.stderr)
         return 1

@@ -5,10 +5,11 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from protocol.command_type import CommandType
+from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.pool import Purpose
 from tests.faults.flows.flow import CLIENT_SIDE, LookupFlow, Refused
-from tests.support.clients.async_client import AsyncClient, Closed, lookup_frame, schema_frame, topics_frame
+from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.clients.commands import command
 from tests.support.proxies.proxy_under_test import TOPIC, namespace
 
@@ -30,14 +31,20 @@ async def answer_to(client: AsyncClient, request_id: int) -> pb.BaseCommand:
     return answer
 
 
+async def asked(client: AsyncClient, kind: str) -> pb.BaseCommand:
+    """Ask about the topic, and give the answer."""
+    request_id = client.next_id()
+    await client.send_command(command(kind, request_id=request_id, topic=TOPIC))
+    answer = await answer_to(client, request_id)
+    assert request_id_of(answer) == request_id
+    return answer
+
+
 class Lookup(LookupFlow):
     purpose = Purpose.LOOKUPS
 
     async def ask(self, at: "Scene") -> None:
-        request_id = self.client.next_id()
-        await self.client.send(lookup_frame(request_id, TOPIC))
-        found = (await answer_to(self.client, request_id)).lookupTopicResponse
-        assert found.request_id == request_id
+        found = (await asked(self.client, "LOOKUP")).lookupTopicResponse
         if found.response == pb.CommandLookupTopicResponse.Failed:
             raise Refused(found.message)
         assert found.brokerServiceUrl == at.stage.broker.service_url
@@ -47,10 +54,7 @@ class PartitionMetadata(LookupFlow):
     purpose = Purpose.LOOKUPS
 
     async def ask(self, at: "Scene") -> None:
-        request_id = self.client.next_id()
-        await self.client.send_command(command("PARTITIONED_METADATA", request_id=request_id, topic=TOPIC))
-        found = (await answer_to(self.client, request_id)).partitionMetadataResponse
-        assert found.request_id == request_id
+        found = (await asked(self.client, "PARTITIONED_METADATA")).partitionMetadataResponse
         if found.response == pb.CommandPartitionedTopicMetadataResponse.Failed:
             raise Refused(found.message)
         assert found.partitions == 0
@@ -66,10 +70,7 @@ class Schema(LookupFlow):
         ]
 
     async def ask(self, at: "Scene") -> None:
-        request_id = self.client.next_id()
-        await self.client.send(schema_frame(request_id, TOPIC))
-        found = (await answer_to(self.client, request_id)).getSchemaResponse
-        assert found.request_id == request_id
+        found = (await asked(self.client, "GET_SCHEMA")).getSchemaResponse
         if found.HasField("error_code"):
             raise Refused(found.error_message)
         assert found.schema.schema_data == b"s" * SCHEMA_BYTES
@@ -86,9 +87,7 @@ class TopicList(LookupFlow):
     purpose = Purpose.LISTS
 
     async def ask(self, at: "Scene") -> None:
-        request_id = self.client.next_id()
-        await self.client.send(topics_frame(request_id, LISTED))
-        await whole_list(at, self.client, request_id)
+        await whole_list(at, self.client, await self.client.ask_topics(LISTED))
 
 
 class GroupedList(LookupFlow):
@@ -113,8 +112,7 @@ class GroupedList(LookupFlow):
         await at.stage.until(lambda: at.struck or broker.record.topic_questions > asked, "the first question")
         # The question of the others is asked when the answer to the first begins.
         numbers += [await other.ask_topics(LISTED) for other in rest]
-        request_id = self.client.next_id()
-        await self.client.send(topics_frame(request_id, LISTED))
+        request_id = await self.client.ask_topics(LISTED)
         most = joined + MEMBERS - 1
         await at.stage.until(lambda: counters.lists_joined >= most - at.struck, "a group")
         gate.set()

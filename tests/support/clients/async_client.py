@@ -13,10 +13,11 @@ import sys
 import termios
 import time
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from protocol.commands import PONG_FRAME, decode_command, frame, request_id_of
+from protocol.commands import PING_FRAME, PONG_FRAME, decode_command, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
+from tests.support.clients.commands import command
 from tests.support.patience import PATIENCE_SECONDS, in_time, patient
 
 LOOPBACK: Final = "127.0.0.1"
@@ -236,33 +237,27 @@ def command_of(whole_frame: bytes) -> pb.BaseCommand:
     return decode_command(whole_frame[8:])
 
 
-def connect_frame(target: str | None = None, version: int = 21, **fields: object) -> bytes:
-    connect = pb.CommandConnect(client_version="async-client", protocol_version=version, **fields)  # type: ignore[arg-type]
-    if target is not None:
-        connect.proxy_to_broker_url = target
-    return frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
+def connect_frame(target: str | None = None, version: int = 21, **fields: Any) -> bytes:
+    given = {"client_version": "async-client", "protocol_version": version, "proxy_to_broker_url": target, **fields}
+    return frame(command("CONNECT", **given))
 
 
 def topics_frame(request_id: int, namespace: str) -> bytes:
-    request = pb.CommandGetTopicsOfNamespace(request_id=request_id, namespace=namespace)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=request))
+    return frame(command("GET_TOPICS_OF_NAMESPACE", request_id=request_id, namespace=namespace))
 
 
 def lookup_frame(request_id: int, topic: str) -> bytes:
-    request = pb.CommandLookupTopic(request_id=request_id, topic=topic)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=request))
+    return frame(command("LOOKUP", request_id=request_id, topic=topic))
 
 
 def schema_frame(request_id: int, topic: str) -> bytes:
-    request = pb.CommandGetSchema(request_id=request_id, topic=topic)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA, getSchema=request))
+    return frame(command("GET_SCHEMA", request_id=request_id, topic=topic))
 
 
 def new_schema_frame(request_id: int, topic: str, data_bytes: int) -> bytes:
     """Build a request whose frame is as large as a test needs it."""
     schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(data_bytes))
-    request = pb.CommandGetOrCreateSchema(request_id=request_id, topic=topic, schema=schema)
-    return frame(pb.BaseCommand(type=pb.BaseCommand.GET_OR_CREATE_SCHEMA, getOrCreateSchema=request))
+    return frame(command("GET_OR_CREATE_SCHEMA", request_id=request_id, topic=topic, schema=schema))
 
 
-PING: Final = frame(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
+PING: Final = PING_FRAME
