@@ -5,17 +5,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import trustme
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-)
-from joserfc import jwt
-from joserfc.jwk import RSAKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate
 from passlib.hash import apr_md5_crypt
+
+from tests.support.auth.tokens import der, rsa_key, signed
 
 ROLES: Final = ("alice", "bob", "proxy", "admin")
 
@@ -26,13 +20,11 @@ def password(role: str) -> str:
 
 
 class Credentials:
-    """Hold files in `directory`; the keys that sign tokens and certificates are known here alone."""
+    """Hold files in `directory`; the keys that sign certificates are known here alone."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._ca = trustme.CA()
-        self._signing = rsa.generate_private_key(65537, 2048)
-        self._foreign = rsa.generate_private_key(65537, 2048)
         self.ca_file = directory / "ca.pem"
         self._ca.cert_pem.write_to_path(str(self.ca_file))
         self.public_key_file = directory / "tokens.der"
@@ -53,14 +45,11 @@ class Credentials:
         claims: dict[str, Any] = {"sub": role}
         if seconds is not None:
             claims["exp"] = int(time.time() + seconds)
-        return jwt.encode(
-            {"alg": "RS256"}, claims, RSAKey.import_key(_pem(self._foreign if foreign else self._signing))
-        )
+        return signed(claims, "RS256", rsa_key(int(foreign))).decode()
 
     def write_public_key(self, *, foreign: bool = False) -> None:
         """Write the key by which tokens are trusted; `foreign` revokes all that were signed before."""
-        key = (self._foreign if foreign else self._signing).public_key()
-        _replace(self.public_key_file, key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
+        _replace(self.public_key_file, der(rsa_key(int(foreign))))
 
     # --- passwords --------------------------------------------------------------------------------
 
@@ -80,18 +69,12 @@ class Credentials:
         return self._write(name, self._ca.issue_cert("127.0.0.1", "localhost"))
 
     def _write(self, name: str, issued: trustme.LeafCert) -> int:
-        from cryptography.x509 import load_pem_x509_certificate
-
         certificate, key = map(Path, self.certificate(name))
         # The broker reads PKCS 8 only.
         private = load_pem_private_key(issued.private_key_pem.bytes(), None)
         _replace(key, private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
         _replace(certificate, b"".join(blob.bytes() for blob in issued.cert_chain_pems))
         return load_pem_x509_certificate(issued.cert_chain_pems[0].bytes()).serial_number
-
-
-def _pem(key: rsa.RSAPrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 def _replace(path: Path, content: bytes) -> None:
