@@ -105,7 +105,7 @@ class Soak:
         sample = self._sample()
         return Quiet(
             sample.seconds, sample.resident_bytes, _descriptors(self._proxy.pid), sample.threads,
-            found["books"], found["tasks"], found["objects"], found["internal_errors"], found["disconnects"],
+            found["books"], found["tasks"], found["objects"], found["internal_errors"],
         )  # fmt: skip
 
     async def _ask(self) -> dict[str, Any]:

@@ -49,8 +49,6 @@ class Quiet:
     tasks: Mapping[str, int]
     objects: Mapping[str, int]
     internal_errors: Mapping[str, int]
-    # Why connections ended so far: what actions that failed are to be compared with.
-    disconnects: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def open_accounts(self) -> dict[str, int]:
@@ -126,27 +124,17 @@ def broken(record: Record, actions: Sequence[str], minutes: float) -> list[str]:
 
 def report(record: Record, actions: Sequence[str], minutes: float) -> dict[str, Any]:
     """Return the figures and the verdict, ready for JSON."""
-    steep = growth(record)
-    wrong = broken(record, actions, minutes)
-    moments = [
-        {"seconds": quiet.seconds, "resident_bytes": quiet.resident_bytes, "descriptors": dict(quiet.descriptors),
-         "threads": quiet.threads, "tasks": sum(quiet.tasks.values()), "objects": sum(quiet.objects.values())}
-        for quiet in record.quiet
-    ]  # fmt: skip
+    steep, wrong = growth(record), broken(record, actions, minutes)
     return {
         "kept": not wrong,
         "broken": wrong,
         "minutes": minutes,
         "actions": record.done,
         "failed": record.failed,
-        "disconnects": dict(record.quiet[-1].disconnects),
         "reloads": record.reloads,
-        "judged_samples": len(judged(record)),
+        "quiet": [quiet.resident_bytes for quiet in record.quiet],
         "bytes_an_hour": round(steep.per_hour),
         # Infinity is no JSON: too few samples for a bound.
         "bytes_an_hour_at_most": round(steep.at_most) if steep.blocks >= 5 else None,
-        "blocks": steep.blocks,
-        "effective_blocks": round(steep.effective, 1),
-        "quiet": moments,
         "samples": [[round(each.seconds), each.resident_bytes, each.descriptors] for each in record.samples],
     }

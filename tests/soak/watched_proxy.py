@@ -11,7 +11,6 @@ import json
 import os
 import signal
 import sys
-import threading
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -60,9 +59,7 @@ def census() -> dict[str, Any]:
             "WebSockets": proxy.counters.web.tunnels,
         },
         "tasks": dict(Counter(_name(task) for task in asyncio.all_tasks(proxy.loop))),
-        "threads": sorted(thread.name for thread in threading.enumerate()),
         "objects": dict(Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())),
-        "disconnects": {str(cause): count for cause, count in proxy.counters.shared.disconnects.items() if count},
         "internal_errors": dict(proxy.counters.shared.internal_errors),
     }
 
