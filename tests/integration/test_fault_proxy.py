@@ -42,22 +42,16 @@ async def stay(peer: AsyncClient) -> None:
     await asyncio.Event().wait()
 
 
-async def opened(way: FaultProxy, server: RawBroker) -> Line:
-    known = len(server.peers)
-    client = await AsyncClient.open(way.port)
-    await eventually(lambda: len(server.peers) > known, "a connection at the server")
-    return Line(way, server, client, server.peers[-1])
-
-
 @asynccontextmanager
 async def line() -> AsyncIterator[Line]:
     async with raw_broker(stay) as server:
         way = FaultProxy(server.port)
-        at = await opened(way, server)
+        client = await AsyncClient.open(way.port)
+        await eventually(lambda: server.peers, "a connection at the server")
         try:
-            yield at
+            yield Line(way, server, client, server.peers[0])
         finally:
-            at.client.close()
+            client.close()
             await way.close()
 
 
