@@ -37,7 +37,6 @@ class Neighbour:
         self._scope = TaskScope(self._failed)
         self._run = asyncio.Event()
         self._still = asyncio.Event()
-        self._answers: asyncio.Queue[pb.BaseCommand] = asyncio.Queue()
         self._names = list(at.stage.broker.answers.store.names(OWN_LIST))
         self.clients: list[AsyncClient] = []
         self.rounds = 0
@@ -50,7 +49,6 @@ class Neighbour:
             self.clients.append(client)
             await client.send(self._at.hello(target, "neighbour"))
             assert (await client.answer(pong=True)).HasField("connected")
-        self._scope.start(self._hear())
         self._scope.start(self._go_on())
         self.go()
         await eventually(lambda: self.rounds or self.failure, "a round of the neighbour")
@@ -89,11 +87,6 @@ class Neighbour:
         self.failure = self.failure or error
         self._still.set()
 
-    async def _hear(self) -> None:
-        """Answer PINGs at any time; everything else answers a request."""
-        while True:
-            self._answers.put_nowait(await self.clients[0].answer(pong=True))
-
     async def _go_on(self) -> None:
         while True:
             if not self._run.is_set():
@@ -106,8 +99,7 @@ class Neighbour:
 
     async def _asked(self, request: bytes) -> pb.BaseCommand:
         await self.clients[0].send(request)
-        async with in_time():
-            return await self._answers.get()
+        return await self.clients[0].answer(pong=True)
 
     async def _round(self) -> None:
         """Ask everything once."""
