@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from tests.pulsar.admin import Admin
-from tests.pulsar.open_loop import Arrivals, Load, Producers, Tally, arrivals, java_producers, python_producers
+from tests.pulsar.open_loop import Load, Producers, Tally, arrivals, java_producers, python_producers
 from tests.pulsar.own_broker import in_one_line
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.pressed_proxy import Pressure
@@ -72,12 +72,17 @@ class Scene:
     """
 
     def __init__(
-        self, stack: ExitStack, directory: Path, broker: Broker, keys: Mapping[str, str], group: MemoryGroup | None
+        self,
+        stack: ExitStack,
+        directory: Path,
+        broker: Broker,
+        keys: Mapping[str, str],
+        topic: str,
+        group: MemoryGroup | None,
     ) -> None:
         self._stack = stack
         self._directory = directory
         self._events = directory / "events"
-        self._broker = broker
         self.pressure = Pressure(directory / "cgroup")
         keys = {**keys, "eventLogDirectory": str(self._events), "eventLogIdentities": "plain"}
         self._proxy = ExitStack()
@@ -85,11 +90,7 @@ class Scene:
         command = self.pressure.command if group is None else group.command(COMMAND)
         self.proxy: Proxy = self._proxy.enter_context(run_proxy(directory, broker, keys, command))
         self.producers: list[Producers] = []
-        self.arrivals: Arrivals | None = None
-
-    def receive(self, *topics: str) -> None:
-        """Receive all that comes."""
-        self.arrivals = self._stack.enter_context(arrivals(self._broker.service_url, topics))
+        self._arrivals = stack.enter_context(arrivals(broker.service_url, [topic]))
 
     def java(self, name: str, load: Load) -> None:
         """Start producers in Java."""
@@ -126,15 +127,13 @@ class Scene:
 
     def end_of_sending(self) -> None:
         """Stop all producers: everything was acknowledged, has arrived once and in order, and nobody reconnected."""
-        assert self.arrivals is not None
         for each in self.producers:
             each.stop()
         tallies = self.tallies()
         assert {name: tally.failed for name, tally in tallies.items() if tally.failed} == {}
         assert all(tally.closed and not tally.waiting for tally in tallies.values())
-        arrived = self.arrivals
-        self.until(lambda: not arrived.missing(tallies))
-        assert arrived.faults(tallies) == []
+        self.until(lambda: not self._arrivals.missing(tallies))
+        assert self._arrivals.faults(tallies) == []
 
     def decisions(self, by: str) -> list[dict[str, Any]]:
         """End the proxy and return what one throttle decided."""
@@ -142,21 +141,20 @@ class Scene:
         return decisions(self._events, by)
 
 
-# Of its keys, and of the group of its memory if that has a limit; scenes end with the test.
+# Of its keys, a topic, and the group of its memory if that has a limit; scenes end with the test.
 NewScene = Callable[..., Scene]
 
 
 @pytest.fixture
 def new_scene(broker: Broker, tmp_path: Path) -> Iterator[NewScene]:
     with in_one_line(), ExitStack() as stack:
-        yield lambda keys, group=None: Scene(stack, tmp_path, broker, keys, group)
+        yield lambda keys, topic, group=None: Scene(stack, tmp_path, broker, keys, topic, group)
 
 
 def test_paused_producers_keep_their_connections_lose_nothing_and_are_back_within_four_cycles(
     new_scene: NewScene, topic: str
 ) -> None:
-    scene = new_scene(THRESHOLD)
-    scene.receive(topic)
+    scene = new_scene(THRESHOLD, topic)
     scene.java("java", Load([topic], 3, 50, keep_alive_seconds=KEEP_ALIVE_SECONDS))
     scene.java("idle", Load([topic], 1, 0, keep_alive_seconds=KEEP_ALIVE_SECONDS))
     scene.python("python", Load([topic], 3, 50))
@@ -202,8 +200,7 @@ def group() -> Iterator[MemoryGroup]:
 def test_memory_of_a_proxy_with_a_real_limit_stays_below_it_while_a_broker_takes_next_to_nothing(
     group: MemoryGroup, new_scene: NewScene, namespace: str, topic: str, admin: Admin
 ) -> None:
-    scene = new_scene(THRESHOLD | REAL, group)
-    scene.receive(topic)
+    scene = new_scene(THRESHOLD | REAL, topic, group)
     scene.java("java", heavy(topic))
     scene.python("python", heavy(topic))
     connections = scene.shown()("new_connections_total")
@@ -248,9 +245,9 @@ def test_a_topic_whose_backlog_grows_is_slowed_by_what_the_broker_says_of_it(
             # The memory of this broker is not what is looked at here.
             "adaptivePublisherThrottlingMemoryHighWatermarkPct": "1",
             "adaptivePublisherThrottlingMemoryLowWatermarkPct": "0.99",
-        }
+        },
+        topic,
     )
-    scene.receive(topic)
     scene.java("java", Load([topic], 2, **FAST))
     connections = scene.shown()("new_connections_total")
     scene.until(lambda: shown(scene, topic, "rate_reduction_ratio") > 0.75)
