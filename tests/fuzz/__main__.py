@@ -7,7 +7,6 @@ tests/fuzz/regressions/TARGET/ with the repair. With Atheris it is libFuzzer tha
 import argparse
 import importlib.util
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Final
 
 from tests.fuzz import corpus, results
 from tests.fuzz.own import fuzz
-from tests.fuzz.targets import LONGEST, TARGETS, Target
+from tests.fuzz.targets import TARGETS, Target
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 OWN_RUNS: Final = 20_000
@@ -33,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = _guided(target, options, seconds) if guided else _own(target, options)
         failed |= not found["held"]
         results.add(options.out, target.name, found)
-        print(results.line_of(target.name, found), flush=True)
     if options.keep:
         results.keep(options.out)
     return int(failed)
@@ -51,21 +49,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _guided(target: Target, options: argparse.Namespace, seconds: int) -> dict[str, Any]:
-    place = options.out / target.name
-    place.mkdir(exist_ok=True)
-    for data in [*target.seeds(), *corpus.kept(target.name)]:
-        corpus.write(place, data)
-    limit = [f"-runs={options.runs}"] if options.runs else [f"-max_total_time={seconds}"]
-    ended = subprocess.run(
-        [
-            sys.executable, "-m", "tests.fuzz.guided", target.name, *limit, f"-max_len={LONGEST}", "-timeout=60",
-            "-print_final_stats=1", f"-artifact_prefix={options.out}/{target.name}-", str(place),
-        ],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, errors="replace",
-        check=False,
-    )  # fmt: skip
-    (options.out / f"{target.name}.log").write_text(ended.stderr + ended.stdout)
-    return results.of_libfuzzer(ended.stderr, ended.returncode, place)
+    limit = f"-runs={options.runs}" if options.runs else f"-max_total_time={seconds}"
+    command = [sys.executable, "-m", "tests.fuzz.guided", target.name, limit, "-timeout=60"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return corpus.run_libfuzzer(target.name, target, command, options.out, ROOT, environment)
 
 
 def _own(target: Target, options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Final
 
 from scripts.generated import ROOT
 from tests.fuzz import corpus, results
-from tests.fuzz.targets import BY_NAME, LONGEST
+from tests.fuzz.targets import BY_NAME
 
 CRATE: Final = Path(__file__).with_name("native")
 NAMES: Final = ("topic-list", "watch-scan", "producer-scan")
@@ -46,25 +46,12 @@ def _host() -> str:
 
 
 def _held(name: str, host: str, out: Path, seconds: int) -> bool:
-    place = (out / f"{name}-rust").resolve()
-    for data in [*BY_NAME[name].seeds(), *corpus.kept(name)]:
-        corpus.write(place, data)
-    command = [
-        "cargo", "run", "-q", "--release", "--locked", "--target", host, "--bin", name.replace("-", "_"), "--",
-        f"-max_len={LONGEST}", f"-max_total_time={seconds}", "-print_final_stats=1",
-        f"-artifact_prefix={place}-broken-", str(place),
-    ]  # fmt: skip
+    cargo = ["cargo", "run", "-q", "--release", "--locked", "--target", host, "--bin", name.replace("-", "_"), "--"]
+    command = [*cargo, f"-max_total_time={seconds}"]
     # A fuzzer that somebody else runs with flags of his own would not find the instrumentation.
     environment = {key: value for key, value in os.environ.items() if key != "RUSTFLAGS"}
-    ended = subprocess.run(
-        command, cwd=CRATE, env=environment, capture_output=True, text=True, errors="replace", check=False
-    )
-    (out / f"{name}-rust.log").write_text(ended.stderr + ended.stdout)
-    found = results.of_libfuzzer(ended.stderr, ended.returncode, place)
-    if not found["inputs"]:
-        print(ended.stderr[-2000:], file=sys.stderr)
+    found = corpus.run_libfuzzer(f"{name}-rust", BY_NAME[name], command, out, CRATE, environment)
     results.add(out, name + results.RUST, found)
-    print(results.line_of(name + results.RUST, found), flush=True)
     return bool(found["held"])
 
 

@@ -5,7 +5,6 @@ its target in Python, and `RUST` behind it.
 """
 
 import json
-import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -15,22 +14,8 @@ from scripts.generated import ROOT, json_records
 RESULTS: Final = ROOT / "benchmarks/results/fuzz.json"
 RECORD: Final = "fuzz.json"
 RUST: Final = " in Rust"
-_UNITS: Final = re.compile(r"stat::number_of_executed_units: (\d+)")
-_COVERAGE: Final = re.compile(r"cov: (\d+) ft: (\d+)")
 
 Found = dict[str, Any]
-
-
-def of_libfuzzer(said: str, code: int, corpus: Path) -> Found:
-    """Return what a run of libFuzzer did by what it printed and its exit code."""
-    units, covered = _UNITS.findall(said), _COVERAGE.findall(said)
-    return {
-        "held": code == 0,
-        "inputs": int(units[-1]) if units else 0,
-        "coverage": int(covered[-1][0]) if covered else 0,
-        "unit": "edges",
-        "corpus": len(list(corpus.iterdir())),
-    }
 
 
 def line_of(name: str, found: Found) -> str:
@@ -43,7 +28,8 @@ def line_of(name: str, found: Found) -> str:
 
 
 def add(out: Path, name: str, found: Found) -> None:
-    """Add a run to the record of the campaign in `out`."""
+    """Add a run to the record of the campaign in `out`, and say so."""
+    print(line_of(name, found), flush=True)
     file = out / RECORD
     known: dict[str, Found] = json.loads(file.read_text()) if file.exists() else {}
     before = known.get(name, {"inputs": 0, "held": True})
