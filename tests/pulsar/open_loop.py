@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import pulsar
 
@@ -63,16 +63,6 @@ class Tally:
     def waiting(self) -> int:
         """Return the number of messages that were sent and are neither acknowledged nor given up."""
         return self.sent - self.acked - len(self.failed)
-
-
-class Producers(Protocol):
-    """Producers of either language."""
-
-    def tallies(self) -> dict[str, Tally]:
-        """Return what each producer knows now, by its name."""
-
-    def stop(self) -> None:
-        """Stop to send, wait until every message is acknowledged or given up, and close."""
 
 
 class JavaProducers(Role):
@@ -210,13 +200,6 @@ class Log:
         return sum(max(0, tally.acked - len(set(numbers[name]))) for name, tally in tallies.items())
 
 
-class Receiver(Protocol):
-    """A receiver of either language."""
-
-    def log(self) -> Log:
-        """Return what came so far."""
-
-
 class Arrivals(Log):
     """All that arrives at a consumer of the C++ client, read by one thread."""
 
@@ -267,6 +250,10 @@ class JavaReceiver(Role):
     def log(self) -> Log:
         self.look()
         return self._received
+
+
+Producers = JavaProducers | PythonProducers
+Receiver = JavaReceiver | Arrivals
 
 
 @contextmanager
