@@ -40,10 +40,12 @@ class SteadyShape(_Shape):
     """`--users` until `--run-time` is over."""
 
     def users(self, given: argparse.Namespace, seconds: float) -> int | None:
-        return None if given.run_time and seconds >= given.run_time else given.num_users or 1
+        users: int = given.num_users or 1
+        return None if given.run_time and seconds >= given.run_time else users
 
     def rate(self, given: argparse.Namespace) -> float:
-        return min(given.spawn_rate or FASTEST_SPAWN_RATE, FASTEST_SPAWN_RATE)
+        wanted: float = given.spawn_rate or FASTEST_SPAWN_RATE
+        return min(wanted, FASTEST_SPAWN_RATE)
 
 
 class StormShape(_Shape):
@@ -53,7 +55,7 @@ class StormShape(_Shape):
     """
 
     def users(self, given: argparse.Namespace, seconds: float) -> int | None:
-        peak = given.num_users or 1
+        peak: int = given.num_users or 1
         calm = max(1, round(peak * CALM_SHARE))
         if seconds < given.ramp_seconds:
             return max(1, calm * (int(RAMP_STEPS * seconds / given.ramp_seconds) + 1) // RAMP_STEPS)

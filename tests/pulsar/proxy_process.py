@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
@@ -56,7 +56,7 @@ def host_and_port(service_url: str) -> tuple[str, int]:
 
 
 @contextmanager
-def connected(service_url: str, timeout: float = 60.0, **fields: object) -> Iterator[WireClient]:
+def connected(service_url: str, timeout: float = 60.0, /, **fields: Any) -> Iterator[WireClient]:
     """Give a wire client after CONNECTED; `fields` are those of CONNECT."""
     with WireClient(*host_and_port(service_url), timeout=timeout) as client:
         client.connect(**fields)
