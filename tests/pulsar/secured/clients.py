@@ -1,7 +1,5 @@
 """Own real clients with credentials: a client per kind, closed after use, and what they do over and over."""
 
-import socket
-import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -9,7 +7,6 @@ from typing import Final
 import pulsar
 
 from tests.pulsar.messages import receive, send_numbers
-from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.secured.credentials import Credentials, password
 from tests.pulsar.secured.servers import SecuredProxy
 from tests.support.patience import patient, patient_millis
@@ -71,12 +68,3 @@ def refused(attempt: Callable[[], object]) -> str:
     except (pulsar.PulsarException, ValueError) as error:
         return f"{type(error).__name__}: {error}"
     raise AssertionError("expected a refusal, got none")
-
-
-def over_tls(proxy: SecuredProxy, credentials: Credentials, name: str = "") -> ssl.SSLSocket:
-    """Connect to the proxy by TLS, with the certificate of that name if there is one."""
-    context = ssl.create_default_context(cafile=str(credentials.ca_file))
-    if name:
-        context.load_cert_chain(*credentials.certificate(name))
-    address = host_and_port(proxy.tls_url.replace("pulsar+ssl", "pulsar"))
-    return context.wrap_socket(socket.create_connection(address, timeout=patient(30)), server_hostname="127.0.0.1")

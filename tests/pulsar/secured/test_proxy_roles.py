@@ -1,14 +1,18 @@
 """The broker's rules for proxies, seen by a broker: whose word counts, and whose does not."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protocol.errors import ServerError
 from tests.pulsar.proxy_process import connected
+from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
-from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
+from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy, proxy_keys
+from tests.pulsar.test_known_brokers import UNKNOWN
+from tests.pulsar.ways import fleet
 from tests.support.clients.wire import ServerRefusedError
 
 pytestmark = pytest.mark.pulsar
@@ -55,3 +59,18 @@ def test_a_clients_own_word_of_who_it_is_counts_for_nothing(
     with connected(secured_proxy().url, **bob, **smuggled, **target) as wire:
         answer = wire.answered("PARTITIONED_METADATA", topic=topic, **smuggled).partitionMetadataResponse
     assert answer.error == ServerError.AuthorizationError
+
+
+def test_clients_are_served_where_the_broker_is_known_by_its_address_and_may_not_be_asked_for_others(
+    broker: SecuredBroker, credentials: Credentials, namespace: str, tmp_path: Path
+) -> None:
+    # Such a broker takes relays from roles in its `proxyRoles` only, and does not show the list of brokers to them.
+    keys = {**proxy_keys(credentials, broker), "brokerServiceURL": broker.service_url.replace("127.0.0.1", "localhost")}
+    # Of ports with TLS there are none here.
+    keys = {key: value for key, value in keys.items() if not key.startswith("tls")}
+    with fleet(tmp_path, broker, keys, count=2) as proxies:
+        with client(proxies.url, credentials, authentication(credentials, "token", "alice")) as alice:
+            exchange(alice, f"persistent://{namespace}/topic")
+        assert UNKNOWN not in proxies.logs()
+        # Each proxy says so once at most.
+        assert 1 <= proxies.logs().count("the list of brokers may not be read") <= 2

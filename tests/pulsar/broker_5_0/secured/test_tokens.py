@@ -9,13 +9,13 @@ from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
 from tests.pulsar.broker_5_0.conftest import WELL, Scenarios
 from tests.pulsar.proxy_process import connected
-from tests.pulsar.secured import test_live_connections
 from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 
 # The same tests, with the fixtures of this package.
 from tests.pulsar.secured.test_credentials import (  # noqa: F401
+    renew_tokens,
     test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns,
 )
 from tests.pulsar.secured.test_proxy_roles import (  # noqa: F401
@@ -46,7 +46,7 @@ def test_the_v5_client_does_all_of_it_with_a_token(
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
     secured_proxy: NewProxy, credentials: Credentials, namespace: str
 ) -> None:
-    test_live_connections.renew_tokens(secured_proxy, credentials, namespace, forwarded=True)
+    renew_tokens(secured_proxy, credentials, namespace, forwarded=True)
 
 
 @pytest.mark.parametrize("forwarded", [True, False], ids=["forwarded", "not forwarded"])
