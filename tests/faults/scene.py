@@ -108,8 +108,13 @@ class Scene:
             client.close()
         self.clients.clear()
 
-    def _is_of_http(self, one: Any) -> bool:
-        return bool(one.raddr) and one.laddr.port == self.stage.proxy.web_port
+    @property
+    def http_connections(self) -> int:
+        """Count the connections of the web port, where the flow's clients come to it."""
+        port = self.stage.proxy.web_port
+        if self.client_way.target_port != port:
+            return 0
+        return sum(bool(one.raddr) and one.laddr.port == port for one in PROCESS.net_connections("tcp"))
 
     def books(self) -> dict[str, int]:
         """Give what must be as before when a flow is over: permits, places, sessions, pairs, tasks, descriptors."""
@@ -120,7 +125,7 @@ class Scene:
             "pairs of threads": 0 if native is None else len(native),
             "requests over HTTP": stage.proxy.counters.web.in_work,
             "tunnels": stage.proxy.counters.web.tunnels,
-            "HTTP connections": len([one for one in PROCESS.net_connections("tcp") if self._is_of_http(one)]),
+            "HTTP connections": self.http_connections,
             "tasks": len([name for name in tasks_of_the_proxy() if not name.startswith("EmbeddedBroker")]),
             "internal errors": sum(stage.proxy.counters.shared.internal_errors.values()),
             # A connection to a broker that others may use has the proxy's socket, two of its way, and the broker's.
