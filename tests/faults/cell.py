@@ -15,11 +15,11 @@ from time import monotonic
 from typing import Final
 
 from proxy.core.tasks import TaskScope
-from tests.faults.ends import ENDLESS, ending_of
+from tests.faults.ends import ending_of
 from tests.faults.flows.flow import CLIENT_SIDE, Flow, Outcome, Refused
 from tests.faults.neighbour import Neighbour
 from tests.faults.scene import Scene, proxys_own, scene
-from tests.faults.table import BY_NAME, Cell, Moment
+from tests.faults.table import BY_NAME, ENDLESS, Cell, Moment
 from tests.support.clients.async_client import Closed
 from tests.support.faults.carried import Carried
 from tests.support.faults.kinds import End, Fault, Kind, Point

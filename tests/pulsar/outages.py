@@ -86,8 +86,8 @@ class Clients:
         once = {name: tally for name, tally in tallies.items() if writes_once(name)}
         found = [f"{name}: {tally} not acknowledged" for name, tally in tallies.items() if tally.acked < tally.sent]
         found += store.faults(once) + store.faults({name: tallies[name] for name in tallies.keys() - once}, once=False)
-        for name, each in self._received.items():
-            lacks = set(store.messages) - set(each.log().messages)
+        for name, receiver in self._received.items():
+            lacks = set(store.messages) - set(receiver.log().messages)
             found += [f"{name}: {len(lacks)} messages were not delivered"] if lacks else []
         return found + self.asked.wrong[:5]
 

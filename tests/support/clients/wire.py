@@ -7,6 +7,9 @@ to the proxy.
 
 import itertools
 import socket
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 from protocol.commands import PING_FRAME, PONG_FRAME, REQUEST_ID_NONE, decode_command, frame, request_id_of
@@ -110,6 +113,11 @@ class WireClient:
         except ConnectionError:
             return
 
+    def reset(self) -> None:
+        """Close with RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
     # Requests
 
     def connect(self, **fields: Any) -> pb.CommandConnected:
@@ -151,11 +159,17 @@ class WireClient:
         return self.answer_to(self.ask(kind, **fields))
 
     def ask_topics(
-        self, namespace: str, mode: str = "PERSISTENT", pattern: str | None = None, topics_hash: str | None = None
+        self,
+        namespace: str,
+        mode: str = "PERSISTENT",
+        pattern: str | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
+        **fields: Any,
     ) -> int:
         """Send GET_TOPICS_OF_NAMESPACE and return its request id."""
-        fields = {"namespace": namespace, "mode": mode, "topics_pattern": pattern, "topics_hash": topics_hash}
-        return self.ask("GET_TOPICS_OF_NAMESPACE", **fields)
+        fields |= {"namespace": namespace, "mode": mode, "topics_pattern": pattern}
+        pairs = [pb.KeyValue(key=key, value=value) for key, value in properties.items()]
+        return self.ask("GET_TOPICS_OF_NAMESPACE", properties=pairs, **fields)
 
     def get_topics(self, *arguments: Any, **more: Any) -> pb.CommandGetTopicsOfNamespaceResponse:
         """Ask for a topic list; raises ServerRefusedError."""
