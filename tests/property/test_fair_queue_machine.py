@@ -1,7 +1,7 @@
 """Drive the semaphore with keys in turns: caps, a kept part, keys that change hands, sharing switched in mid-schedule.
 
 All rules and invariants of the machine with one line hold here, too, that nobody is left when all is released
-among them. What is let in at once, who may overtake whom and who is next have answers of their own.
+among them. What is let in at once, who may overtake whom and who could go have answers of their own.
 """
 
 from hypothesis import settings
@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
 import limiter.fair_queue
-from limiter.fair_queue import QUANTA_PER_LIMIT, FairQueue, KeyQueue, Round
-from limiter.permit import AcquireWaiter
+from limiter.fair_queue import QUANTA_PER_LIMIT
 from tests.property.test_semaphore_machine import LIMITS, PICK, Request, SemaphoreMachine
 
 KEYS = st.sampled_from(["a", "b", "c", None])
@@ -33,15 +32,14 @@ class FairQueueMachine(SemaphoreMachine):
         self,
         limit: int,
         max_queue: int,
+        kept_of: int = 0,
         share: bool = True,
         cap: int = 100,
         quanta: int = QUANTA_PER_LIMIT,
-        kept_of: int = 0,
     ) -> None:
         limiter.fair_queue.QUANTA_PER_LIMIT = quanta  # the limits here are small
-        super().begin(limit=limit, max_queue=max_queue)
-        self.cap = cap
-        self.limiter._ledger.kept_of = kept_of
+        super().begin(limit=limit, max_queue=max_queue, kept_of=kept_of)
+        self.cap, self.kept_of = cap, kept_of
         self.limiter.set_sharing(share, cap)
         self.order = BY_KEY if share else ONE_LINE
 
@@ -50,9 +48,10 @@ class FairQueueMachine(SemaphoreMachine):
     @rule(share=st.booleans(), cap=CAPS, tick=st.booleans())
     def set_sharing(self, share: bool, cap: int, tick: bool) -> None:
         self.cap = cap
-        waiting = self._everybody_waiting()
+        waiting = self.limiter.queue_size
+        granted = self.limiter.statistics().granted
         self.limiter.set_sharing(share, cap)
-        assert all(waiter.done() for waiter in waiting if waiter not in self._everybody_waiting())
+        assert self.limiter.queue_size >= waiting - (self.limiter.statistics().granted - granted), "nobody is lost"
         if share:
             self.order = BY_KEY if self.order == ONE_LINE else self.order
         self._step(tick)
@@ -79,59 +78,37 @@ class FairQueueMachine(SemaphoreMachine):
 
     @invariant()
     def nobody_waits_who_could_go(self) -> None:
-        """One could go if it is first of its key, what its key may hold lets it, no earlier round has one, and it fits.
+        """Of the first of each key whom cap and kept part let go, one does not fit: its turn holds up the others.
 
-        Of the keys outside only the first could, and only after all others.
+        Or all of them hold something and stand behind one that would take of the part kept for others.
         """
-        head = self.limiter._acquirers.head
-        outside = self._outside()
-        could = {key: line[0] for key, line in self._lines().items() if self._may_hold(line[0].size, key)}
-        for key in outside[1:]:
-            could.pop(key, None)
-        assert (head is not None) == bool(could)
-        if head is None:
+        if not self.limiter.share_by_key:
+            super().nobody_waits_who_could_go()
             return
-        assert could[head.key] is head
-        assert not self._fits(head.size)
-        if (fair_queue := self.limiter._fair_queue) is not None:
-            rounds = [self._round(fair_queue, key) for key in could if key not in outside]
-            assert self._round(fair_queue, head.key) == min(rounds, default=self._round(fair_queue, head.key))
+        first = self._first_of_each_key()
+        could = {key: size for key, size in first.items() if self._uncapped(size, key) and self._leaves(size, key)}
+        if all(self._fits(size) for size in could.values()):
+            outside = any(self._uncapped(size, key) and not self._leaves(size, key) for key, size in first.items())
+            assert not could or (outside and all(self._held_by(key) for key in could))
 
     @invariant()
-    def keys_are_kept_only_while_they_wait_or_owe(self) -> None:
-        fair_queue = self.limiter._fair_queue
-        if fair_queue is None:
-            return
-        waiting = [key_queue for key_queue in fair_queue._key_queues.values() if key_queue.head is not None]
-        assert sum(len(key_queue) for key_queue in waiting) == self.limiter.queue_size
-        aside = fair_queue._capped, fair_queue._outside
-        assert all(isinstance(line.queue, Round) or line.queue in aside for line in waiting)
-        assert len(waiting) == fair_queue.keys_waiting == self.limiter.statistics().keys_waiting
-        assert len(fair_queue._key_queues) - len(waiting) == len(fair_queue._idle)
-        assert sorted(fair_queue._round_heap) == sorted(fair_queue._rounds)
-        if not waiting:
-            assert not fair_queue._key_queues
-            assert not fair_queue._rounds
-
-    @invariant()
-    def each_stands_in_its_own_line_in_the_order_of_arrival(self) -> None:
-        fair_queue = self.limiter._fair_queue
-        if fair_queue is None:
-            return
-        for key, line in self._lines().items():
-            assert [waiter.key for waiter in line] == [key] * len(line)
-            assert [waiter.arrival for waiter in line] == sorted(waiter.arrival for waiter in line)
+    def keys_that_wait_are_counted_and_nobody_owes_without_any(self) -> None:
+        numbers = self.limiter.statistics()
+        if self.limiter.share_by_key:
+            assert numbers.keys_waiting == len(self._first_of_each_key())
+        if not self.limiter.queue_size:
+            assert (numbers.keys_waiting, numbers.keys_capped, numbers.debt) == (0, 0, 0)
 
     # What the machine with one line has other answers for
 
-    def may_be_let_in_at_once(self, n: int, key: str | None) -> bool:
-        fair_queue = self.limiter._fair_queue
-        if fair_queue is None or n == 0:
+    def may_be_let_in_at_once(self, n: int, key: str | None) -> bool | None:
+        if not self.limiter.share_by_key or n == 0:
             return super().may_be_let_in_at_once(n, key)
-        head = self.limiter._acquirers.head
-        goes_first = head is None or self._round(fair_queue, key) < self._round(fair_queue, head.key)
-        goes_first = goes_first and not (self._outside() and self.limiter._ledger.held_by(key))
-        return key not in self._lines() and goes_first and self._may_hold(n, key) and self._fits(n)
+        first = self._first_of_each_key()
+        if key in first or not (self._fits(n) and self._uncapped(n, key) and self._leaves(n, key)):
+            return False
+        # The turn of a key is before that of others, or behind it, as both have spent.
+        return None if first else True
 
     def line_of(self, request: Request) -> object:
         if request.holder is not None or self.order == ONE_LINE:
@@ -146,46 +123,26 @@ class FairQueueMachine(SemaphoreMachine):
 
     # Helpers
 
-    def _lines(self) -> dict[object, list[AcquireWaiter]]:
-        """Return those who wait by key, in the order in which they stand; one line without sharing."""
-        fair_queue = self.limiter._fair_queue
-        if fair_queue is not None:
-            return {key: _members(line) for key, line in fair_queue._key_queues.items() if line.head is not None}
-        newcomers = self.limiter._acquirers
-        assert not isinstance(newcomers, FairQueue)
-        line = _members(newcomers)
-        return {line[0].key: line} if line else {}
+    def _first_of_each_key(self) -> dict[object, int]:
+        """Return the size of the first that waits of each key."""
+        first: dict[object, int] = {}
+        for each in self.newcomers():
+            first.setdefault(each.key, each.size)
+        return first
 
-    def _everybody_waiting(self) -> list[AcquireWaiter]:
-        return [waiter for line in self._lines().values() for waiter in line]
+    def _held_by(self, key: object) -> int:
+        by_key = dict(self.limiter.top_holders(9))
+        return self.limiter.held - sum(by_key.values()) if key is None else by_key.get(key, 0)
 
-    def _outside(self) -> list[object]:
-        fair_queue = self.limiter._fair_queue
-        return [] if fair_queue is None else [line.key for line in fair_queue._outside]
+    def _uncapped(self, n: int, key: object) -> bool:
+        limit, held = self.limiter.limit, self._held_by(key)
+        return limit <= 0 or not held or self.cap == 100 or held + n <= limit * self.cap // 100
 
-    def _may_hold(self, n: int, key: object) -> bool:
-        """Return whether the cap lets a key take `n` more, and whether that leaves the kept part to others."""
-        limit, ledger = self.limiter.limit, self.limiter._ledger
-        held = ledger.held_by(key)
-        if not self.limiter.share_by_key or limit <= 0 or held == 0:
-            return True
-        kept = limit // ledger.kept_of if ledger.kept_of else 0
-        uncapped = self.cap == 100 or held + n <= limit * self.cap // 100
-        return uncapped and (kept == 0 or ledger.held + n <= limit - kept)
-
-    def _round(self, fair_queue: FairQueue, key: object) -> int:
-        key_queue = fair_queue._key_queues.get(key)
-        if key_queue is not None and isinstance(key_queue.queue, Round):
-            return key_queue.spent // fair_queue._quantum
-        return fair_queue._joining_round(key_queue)
-
-
-def _members(line: "KeyQueue | object") -> list[AcquireWaiter]:
-    found, waiter = [], getattr(line, "head", None)
-    while waiter is not None:
-        found.append(waiter)
-        waiter = waiter.next
-    return found
+    def _leaves(self, n: int, key: object) -> bool:
+        """Return whether `n` more for a key leave what is kept to others."""
+        limit = self.limiter.limit
+        kept = limit // self.kept_of if self.kept_of and limit > 0 else 0
+        return not kept or not self._held_by(key) or self.limiter.held + n <= limit - kept
 
 
 FairQueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)

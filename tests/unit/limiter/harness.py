@@ -1,6 +1,7 @@
 """Own the few words in which the limiter's tests speak: start a waiter, let it run, look at what it got."""
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
@@ -11,12 +12,6 @@ from tests.support.loops.clock import ManualClock
 T = TypeVar("T")
 
 
-class Policy:
-    """What `semaphore` makes where a test does not say: both, one after the other (see conftest)."""
-
-    share_by_key = False
-
-
 def semaphore(
     limit: int,
     clock: ManualClock,
@@ -24,20 +19,10 @@ def semaphore(
     max_queue: int = 0,
     timeout_seconds: float = 25.0,
     observer: LimiterObserver | None = None,
-    share_by_key: bool | None = None,
-    key_cap_percent: int = 100,
-    kept_of: int = 0,
+    **given: Any,
 ) -> AsyncSemaphore:
     return AsyncSemaphore(
-        "heap",
-        limit,
-        max_queue=max_queue,
-        timeout_seconds=timeout_seconds,
-        clock=clock,
-        observer=observer,
-        share_by_key=Policy.share_by_key if share_by_key is None else share_by_key,
-        key_cap_percent=key_cap_percent,
-        kept_of=kept_of,
+        "heap", limit, max_queue=max_queue, timeout_seconds=timeout_seconds, clock=clock, observer=observer, **given
     )
 
 
@@ -55,62 +40,44 @@ async def start(coroutine: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
 
 
 def books_are_zero(limiter: AsyncSemaphore) -> bool:
-    return (limiter.held, limiter.queue_size, limiter.growers_waiting, limiter.top_holders(9)) == (
-        0,
-        0,
-        0,
-        [],
-    )
+    return (limiter.held, limiter.queue_size, limiter.growers_waiting, limiter.top_holders(9)) == (0, 0, 0, [])
+
+
+def alive(kind: type) -> int:
+    """Count the objects of a kind that anybody remembers."""
+    gc.collect()
+    return sum(type(each) is kind for each in gc.get_objects())
 
 
 class RecordingObserver:
-    """Write down every call as `name` or `name seconds`."""
+    """Write down every call as `name` or `name seconds`, or raise an error each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception | None = None) -> None:
         self.heard: list[str] = []
+        self._error = error
+
+    def _hear(self, what: str) -> None:
+        if self._error is not None:
+            raise self._error
+        self.heard.append(what)
 
     def queued(self) -> None:
-        self.heard.append("queued")
+        self._hear("queued")
 
     def granted(self, wait_seconds: float) -> None:
-        self.heard.append(f"granted {wait_seconds:g}")
+        self._hear(f"granted {wait_seconds:g}")
 
     def timed_out(self, wait_seconds: float) -> None:
-        self.heard.append(f"timed out {wait_seconds:g}")
+        self._hear(f"timed out {wait_seconds:g}")
 
     def rejected(self) -> None:
-        self.heard.append("rejected")
+        self._hear("rejected")
 
     def cancelled(self) -> None:
-        self.heard.append("cancelled")
+        self._hear("cancelled")
 
     def updated(self) -> None:
-        self.heard.append("updated")
+        self._hear("updated")
 
     def released(self) -> None:
-        self.heard.append("released")
-
-
-class RaisingObserver:
-    """Raise whatever it is told."""
-
-    def queued(self) -> None:
-        raise RuntimeError("queued")
-
-    def granted(self, wait_seconds: float) -> None:
-        raise RuntimeError("granted")
-
-    def timed_out(self, wait_seconds: float) -> None:
-        raise RuntimeError("timed out")
-
-    def rejected(self) -> None:
-        raise RuntimeError("rejected")
-
-    def cancelled(self) -> None:
-        raise RuntimeError("cancelled")
-
-    def updated(self) -> None:
-        raise RuntimeError("updated")
-
-    def released(self) -> None:
-        raise RuntimeError("released")
+        self._hear("released")

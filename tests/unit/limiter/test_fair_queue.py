@@ -1,6 +1,10 @@
-"""Test who waits for whom when keys share, beside what one line does; sizes are bytes, nothing takes time."""
+"""Test who waits for whom when keys share, beside what one line does; sizes are bytes, nothing takes time.
+
+Turns and deficits, the cap of a key, the part that is kept for keys that hold nothing, and keys of one site.
+"""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Callable, Hashable
 from functools import partial
@@ -8,12 +12,18 @@ from functools import partial
 import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
-from limiter.fair_queue import QUANTA_PER_LIMIT
+from limiter.fair_queue import QUANTA_PER_LIMIT, KeyQueue, Round
+from limiter.sites import SiteKey, site_of
 from tests.support.loops.clock import ManualClock
-from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
+from tests.unit.limiter.harness import alive, books_are_zero, semaphore, settle, start
 
 LIMIT = 1000
 QUANTUM = max(1, LIMIT // QUANTA_PER_LIMIT)
+
+
+@pytest.fixture
+def limiter(clock: ManualClock) -> AsyncSemaphore:
+    return semaphore(LIMIT, clock, share_by_key=True)
 
 
 class Storm:
@@ -23,13 +33,11 @@ class Storm:
         self.limiter = limiter
         self.given: list[tuple[Hashable, int]] = []
         self.held: list[Permit] = []
-        self.tasks: list[asyncio.Task[None]] = []
-        self.total = 0  # bytes given
 
-    async def ask(self, key: Hashable, *sizes: int) -> None:
-        loop = asyncio.get_running_loop()
-        self.tasks += [loop.create_task(self._one(key, size)) for size in sizes]
+    async def ask(self, key: Hashable, *sizes: int) -> list["asyncio.Task[None]"]:
+        tasks = [asyncio.get_running_loop().create_task(self._one(key, size)) for size in sizes]
         await asyncio.sleep(0)
+        return tasks
 
     async def free(self, until: Callable[[], bool]) -> None:
         while not until():
@@ -37,81 +45,37 @@ class Storm:
             self.held.pop(0).release()
             await asyncio.sleep(0)
 
+    @property
+    def order(self) -> list[Hashable]:
+        return [key for key, _ in self.given]
+
     def was_given(self, key: Hashable) -> bool:
-        return any(given == key for given, _ in self.given)
+        return key in self.order
 
     def bytes_before(self, key: Hashable) -> int:
         """Return what others were given before the first of `key`."""
-        first = [given for given, _ in self.given].index(key)
-        return sum(size for _, size in self.given[:first])
+        return sum(size for _, size in self.given[: self.order.index(key)])
 
     async def end(self) -> None:
-        await self.free(lambda: len(self.given) == len(self.tasks) and not self.held)
+        await self.free(lambda: not (self.limiter.queue_size or self.held))
         assert books_are_zero(self.limiter)
 
     async def _one(self, key: Hashable, size: int) -> None:
         permit = await self.limiter.acquire(size, key=key)
         self.given.append((key, size))
-        self.total += size
         self.held.append(permit)
 
 
-async def storm_of_one_greedy_tenant(clock: ManualClock, share_by_key: bool) -> Storm:
-    storm = Storm(semaphore(LIMIT, clock, share_by_key=share_by_key))
+@pytest.fixture
+def storm(limiter: AsyncSemaphore) -> Storm:
+    return Storm(limiter)
+
+
+async def test_greedy_tenant_does_not_delay_another_beyond_its_share(storm: Storm) -> None:
     await storm.ask("greedy", *[10] * 10_000)
     await storm.ask("modest", 10)
     await storm.end()
-    return storm
-
-
-async def test_greedy_tenant_does_not_delay_another_beyond_its_share(clock: ManualClock) -> None:
-    one_line = await storm_of_one_greedy_tenant(clock, share_by_key=False)
-    turns = await storm_of_one_greedy_tenant(clock, share_by_key=True)
-    assert one_line.bytes_before("modest") == 10_000 * 10
-    assert turns.bytes_before("modest") <= LIMIT + QUANTUM + 10, "what was held already, and one turn"
-
-
-class Underestimated:
-    """Connections that answer one request after the other, each far larger than the estimate let in for it."""
-
-    def __init__(self, limiter: AsyncSemaphore, actual: int) -> None:
-        self.limiter = limiter
-        self.actual = actual
-        self.done: list[str] = []
-        self.let_in_after: dict[str, int] = {}
-
-    async def request(self, key: str, connection: asyncio.Lock) -> None:
-        async with await self.limiter.acquire(1, key=key) as permit:
-            self.let_in_after.setdefault(key, len(self.done))
-            async with connection:
-                await permit.update(self.actual)
-                await asyncio.sleep(0)
-                self.done.append(key)
-
-    async def run(self) -> None:
-        loop = asyncio.get_running_loop()
-        connections = [asyncio.Lock() for _ in range(5)]
-        tasks = [loop.create_task(self.request("greedy", connections[i % 4])) for i in range(10_000)]
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert self.limiter.growers_waiting
-        assert self.limiter.queue_size > 8_000
-        self.done.clear()
-        await asyncio.gather(*tasks, loop.create_task(self.request("modest", connections[4])))
-        assert books_are_zero(self.limiter)
-
-
-async def test_one_underestimated_request_is_not_behind_10_000_of_another_tenant(clock: ManualClock) -> None:
-    places = {}
-    for share_by_key in (False, True):
-        load = Underestimated(semaphore(LIMIT, clock, share_by_key=share_by_key), actual=100)
-        await load.run()
-        assert load.limiter.statistics().timed_out == 0
-        places[share_by_key] = (load.let_in_after["modest"], load.done.index("modest"))
-    assert min(places[False]) > 8_000
-    let_in, done = places[True]
-    assert let_in <= 2, "the growth of a tenant in debt is not waited for"
-    assert done <= 8, "its own growth waits for the growth of each other connection, and no more"
+    assert storm.bytes_before("modest") <= LIMIT + QUANTUM + 10, "what was held already, and one turn"
 
 
 async def test_all_held_permits_growing_let_a_small_acquire_of_another_key_in(clock: ManualClock) -> None:
@@ -127,57 +91,38 @@ async def test_all_held_permits_growing_let_a_small_acquire_of_another_key_in(cl
     assert limiter.statistics().peak_held <= 100 + 50
 
 
-async def test_without_deficit_growth_goes_before_acquires(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, share_by_key=True)
-    over, small = await limiter.acquire(8, key="over"), await limiter.acquire(2, key="small")
-    await over.update(11)
-    newcomer = await start(limiter.acquire(5, key="newcomer"))
-    growth = await start(limiter.update(small, 9))
-    over.release()
-    await settle()
-    assert (growth.done(), newcomer.done()) == (True, False)
-
-
-@pytest.mark.parametrize("sizes", [(1, 1, 1), (1, 10, 100), (7, 50, 333)])
-async def test_keys_that_wait_get_equal_bytes(clock: ManualClock, sizes: tuple[int, ...]) -> None:
-    storm = Storm(semaphore(LIMIT, clock, share_by_key=True))
+async def test_keys_that_wait_get_equal_bytes(storm: Storm) -> None:
+    sizes, given = (7, 50, 333), Counter[Hashable]()
     first = await storm.limiter.acquire(LIMIT)
     for number, size in enumerate(sizes):
         await storm.ask(number, *[size] * (3000 // size))
     storm.held.append(first)
-    await storm.free(lambda: storm.total > 6000)
-    given: Counter[Hashable] = Counter()
+    await storm.free(lambda: sum(size for _, size in storm.given) > 6000)
     for key, size in storm.given:
         given[key] += size
-        spread = max(given[key] for key in range(3)) - min(given[key] for key in range(3))
-        assert spread <= QUANTUM + max(sizes)
+        assert max(given.values()) - min(given[key] for key in range(3)) <= QUANTUM + max(sizes)
     await storm.end()
 
 
 async def test_growth_is_paid_like_an_honest_request(clock: ManualClock) -> None:
-    limiter = semaphore(100, clock, share_by_key=True)
-    given: Counter[str] = Counter()
-    low_when_honest_has: dict[int, int] = {}
+    limiter, given = semaphore(100, clock, share_by_key=True), Counter[str]()
 
     async def request(key: str, estimate: int) -> None:
         async with await limiter.acquire(estimate, key=key) as permit:
             await permit.update(50)
             given[key] += 50
-            low_when_honest_has[given["honest"]] = given["low"]
+            # One pool of estimates is let in before the first of them turns out to be too low.
+            assert given["low"] <= given["honest"] + 100 * 50
             await asyncio.sleep(0)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(1000):
             group.create_task(request("honest", 50))
             group.create_task(request("low", 1))
-    unseen = 100 * 50  # one pool of estimates is let in before the first of them turns out to be too low
-    for honest, low in low_when_honest_has.items():
-        assert low <= honest + unseen
     assert books_are_zero(limiter)
 
 
-async def test_many_keys_of_small_requests_do_not_starve_a_large_one(clock: ManualClock) -> None:
-    storm = Storm(semaphore(LIMIT, clock, share_by_key=True))
+async def test_many_keys_of_small_requests_do_not_starve_a_large_one(storm: Storm) -> None:
     await storm.ask("early", *[10] * 200)
     await storm.ask("large", LIMIT)
     for number in range(300):  # each a key of its own, and never a moment without one that waits
@@ -190,12 +135,9 @@ async def test_many_keys_of_small_requests_do_not_starve_a_large_one(clock: Manu
     await storm.end()
 
 
-async def test_endless_new_keys_do_not_starve_one_in_deficit(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
-    pool = await limiter.acquire(LIMIT - 1, key="pool")
-    debtor = await limiter.acquire(1, key="debtor")
-    waiting = await start(limiter.acquire(1, key="debtor"))
-    other = await start(limiter.acquire(1, key="other"))
+async def test_endless_new_keys_do_not_starve_one_in_deficit(limiter: AsyncSemaphore) -> None:
+    pool, debtor = await limiter.acquire(LIMIT - 1, key="pool"), await limiter.acquire(1, key="debtor")
+    waiting, other = [await start(limiter.acquire(1, key=key)) for key in ("debtor", "other")]
     await debtor.update(1 + 20 * QUANTUM)
     await limiter.update(pool, LIMIT - 21 * QUANTUM)
     late = 0
@@ -209,8 +151,7 @@ async def test_endless_new_keys_do_not_starve_one_in_deficit(clock: ManualClock)
     assert other.done()
 
 
-async def test_deficit_of_one_that_waits_alone_does_not_block(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
+async def test_deficit_of_one_that_waits_alone_does_not_block(limiter: AsyncSemaphore) -> None:
     pool = await limiter.acquire(LIMIT, key="a")
     await pool.update(LIMIT + 500)
     other = await start(limiter.acquire(10, key="b"))
@@ -219,45 +160,21 @@ async def test_deficit_of_one_that_waits_alone_does_not_block(clock: ManualClock
     assert limiter.statistics().debt >= 400
     pool.release()
     await settle()
-    assert (other.done(), alone.done()) == (True, True)
+    assert (other.done(), alone.done(), limiter.statistics().debt) == (True, True, 0)
 
 
-async def test_key_that_leaves_the_queue_finds_its_deficit_again(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
-    pool = await limiter.acquire(LIMIT, key="pool")
-    gone = await start(limiter.acquire(10, key="debtor"))
-    others = [await start(limiter.acquire(400, key="other")) for _ in range(2)]
-    pool.release()
-    await settle()
-    assert gone.done()
-    await gone.result().update(LIMIT)
-    third = await start(limiter.acquire(600, key="other"))
-    back = await start(limiter.acquire(10, key="debtor"))
-    others[0].result().release()
-    others[1].result().release()
-    gone.result().release()
-    await settle()
-    assert third.done()
-    assert back.done()
-    assert limiter.statistics().debt == 0, "nobody waits, nothing is owed"
-
-
-async def test_giving_back_what_was_not_used_costs_no_turn(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
+async def test_giving_back_what_was_not_used_costs_no_turn(limiter: AsyncSemaphore) -> None:
     moved, pool = await limiter.acquire(10, key="first"), await limiter.acquire(LIMIT - 10, key="pool")
-    first = await start(limiter.acquire(LIMIT // 2, key="first"))
-    second = await start(limiter.acquire(LIMIT // 2, key="second"))
+    first, second = [await start(limiter.acquire(LIMIT // 2, key=key)) for key in ("first", "second")]
     limiter.reassign(moved, "heir")
     pool.release()
     await settle()
     assert (first.done(), second.done()) == (True, False)
-    first.result().release()
-    (await second).release()
 
 
-async def test_a_cancelled_grant_leaves_its_key_no_deficit(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
-    kept, pool = await limiter.acquire(100, key="kept"), await limiter.acquire(LIMIT - 100, key="pool")
+async def test_a_cancelled_grant_leaves_its_key_no_deficit(limiter: AsyncSemaphore) -> None:
+    await limiter.acquire(100, key="kept")
+    pool = await limiter.acquire(LIMIT - 100, key="pool")
     leaves = await start(limiter.acquire(LIMIT // 2, key="leaves"))
     stays = await start(limiter.acquire(LIMIT, key="stays"))
     pool.release()
@@ -265,26 +182,21 @@ async def test_a_cancelled_grant_leaves_its_key_no_deficit(clock: ManualClock) -
     leaves.cancel()
     await settle()
     assert (limiter.held, stays.done(), limiter.statistics().debt) == (100, False, 0)
-    kept.release()
-    (await stays).release()
-    assert books_are_zero(limiter)
 
 
 @pytest.mark.parametrize("each", [1, 5], ids=["keys of one quantum each", "one key"])
-async def test_few_bytes_pass_a_key_in_deficit_without_waiting(clock: ManualClock, each: int) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
+async def test_few_bytes_pass_a_key_in_deficit_without_waiting(limiter: AsyncSemaphore, each: int) -> None:
     await limiter.acquire(LIMIT // 2, key="pool")
     owes = await limiter.acquire(1, key="owes")
-    waiting = [await start(limiter.acquire(LIMIT, key=key)) for key in ("head", "owes")]
+    head, _ = [await start(limiter.acquire(LIMIT, key=key)) for key in ("head", "owes")]
     await owes.update(1 + 20 * QUANTUM)
-    waiting[0].cancel()
+    head.cancel()
     await settle()
     passed = 0
     while limiter.try_acquire(each * QUANTUM, key=f"new {passed}" if each == 1 else "same") is not None:
         passed += each
     assert 15 <= passed <= 25, "a deficit of twenty quanta lets about as many quanta pass"
     assert limiter.statistics().keys_waiting == 1, "a key that passed does not wait"
-    waiting[1].cancel()
 
 
 async def test_deficits_stay_when_the_limit_changes(clock: ManualClock) -> None:
@@ -295,89 +207,331 @@ async def test_deficits_stay_when_the_limit_changes(clock: ManualClock) -> None:
     debt = limiter.statistics().debt
     limiter.set_limit(2 * QUANTA_PER_LIMIT)
     assert limiter.statistics().debt == debt > 0
-    again = await start(limiter.acquire(1400, key="debtor"))
-    late = await start(limiter.acquire(1400, key="late"))
+    again, late = [await start(limiter.acquire(1400, key=key)) for key in ("debtor", "late")]
     pool.release()
     await settle()
     assert (waits.done(), late.done(), again.done()) == (True, True, False)
 
 
-async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(clock: ManualClock) -> None:
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
+async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(limiter: AsyncSemaphore) -> None:
     await limiter.acquire(LIMIT // 2, key="pool")
     debtor = await limiter.acquire(1, key="debtor")
     await start(limiter.acquire(LIMIT - 1, key="head"))
+    before = alive(Round)
     for size in range(2, 200):
         assert debtor.try_update(size)
-        leaves = await start(limiter.acquire(1, key="debtor"))
-        leaves.cancel()
+        (await start(limiter.acquire(1, key="debtor"))).cancel()
         await settle()
-    assert limiter._fair_queue is not None
-    keys = len(limiter._fair_queue._key_queues)
-    assert keys == 2
-    assert len(limiter._fair_queue._rounds) == len(limiter._fair_queue._round_heap) <= 2 * keys + 9
+    assert alive(Round) - before <= 2 * 2 + 9
 
 
-async def test_keys_waiting_and_deficit_are_counted(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, share_by_key=True, key_cap_percent=50)
-    held = await limiter.acquire(10, key="a")
-    tasks = [await start(limiter.acquire(1, key=key)) for key in ("a", "b", "b", None)]
-    numbers = limiter.statistics()
-    assert (numbers.keys_waiting, numbers.keys_capped, numbers.debt) == (3, 1, 0)
-    await held.update(15)
-    assert limiter.statistics().debt > 0
-    held.release()
-    await asyncio.gather(*tasks)
-    numbers = limiter.statistics()
-    assert (numbers.keys_waiting, numbers.keys_capped, numbers.debt) == (0, 0, 0)
-
-
-async def test_debtors_nobody_waits_for_are_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_debtors_nobody_waits_for_are_bounded(limiter: AsyncSemaphore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("limiter.fair_queue.MAX_IDLE_DEBTORS", 10)
-    limiter = semaphore(LIMIT, clock, share_by_key=True)
     permits = [await limiter.acquire(1, key=number) for number in range(100)]
     await limiter.acquire(LIMIT - 100, key="pool")
+    before = alive(KeyQueue)
     await start(limiter.acquire(1, key="waits"))
     for permit in permits:
         assert permit.try_update(50)
         assert permit.try_update(1), "the next may overshoot"
-    assert limiter._fair_queue is not None
-    assert len(limiter._fair_queue._key_queues) == 1 + 10
+    assert alive(KeyQueue) - before == 1 + 10
 
 
-async def test_idle_keys_are_forgotten_when_they_have_paid(clock: ManualClock) -> None:
-    storm = Storm(semaphore(LIMIT, clock, share_by_key=True))
+async def test_idle_keys_are_forgotten_when_they_have_paid(storm: Storm) -> None:
+    before = alive(KeyQueue)
     await storm.ask("endless", *[10] * 3000)
     for number in range(500):
         await storm.ask(number, 10)
         await storm.free(partial(storm.was_given, number))
-        assert storm.limiter._fair_queue is not None
-        assert len(storm.limiter._fair_queue._key_queues) <= 2 * 10 // QUANTUM + 4
+    assert alive(KeyQueue) - before <= 2 * 10 // QUANTUM + 4
     await storm.end()
 
 
-async def test_grant_costs_the_same_however_many_keys_wait(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    steps = Counter[str]()
-    asked = "limiter.fair_queue.FairQueue.at_cap"
-    monkeypatch.setattr(asked, lambda *_: steps.update(["looked at"]))
-    for keys in (100, 10_000):
-        steps.clear()
-        storm = Storm(semaphore(LIMIT, clock, share_by_key=True))
-        first = await storm.limiter.acquire(LIMIT)
-        for key in range(keys):
-            await storm.ask(key, 1 + key * 7 % 400, 3)
-        storm.held.append(first)
-        await storm.end()
-        assert steps["looked at"] <= 25 * 2 * keys
+# --- the cap of a key -----------------------------------------------------------------------------
 
 
-async def test_deadline_of_one_frees_the_turn(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, share_by_key=True)
-    await limiter.acquire(5, key="a")
-    large = await start(limiter.acquire(8, key="b", timeout_seconds=1.0))
-    small = await start(limiter.acquire(2, key="c"))
-    assert not small.done()
-    clock.advance(1.0)
+@pytest.fixture
+def capped(clock: ManualClock) -> AsyncSemaphore:
+    """Return a semaphore of which a key may have half."""
+    return semaphore(100, clock, share_by_key=True, key_cap_percent=50)
+
+
+@pytest.mark.parametrize("key", ["a", None])
+async def test_a_key_at_its_cap_waits_for_its_own_permits_and_holds_up_nobody(
+    capped: AsyncSemaphore, key: str | None
+) -> None:
+    permit = await capped.acquire(40, key=key)
+    waiting = await start(capped.acquire(11, key=key))
+    numbers = capped.statistics()
+    assert (numbers.keys_waiting, numbers.keys_capped, waiting.done()) == (1, 1, False)
+    assert capped.try_acquire(10, key=key) is None, "it stands behind the other of its key"
+    other = await capped.acquire(50, key="b")
+    permit.release()
+    assert (await waiting).size == 11
+    other.release()
+    waiting.result().release()
+    large = await capped.acquire(80, key=key)
+    assert capped.try_update(large, 95), "who holds nothing is let in, and growth is never capped"
+    large.release()
+    assert books_are_zero(capped)
+
+
+async def test_growth_that_brings_the_head_to_its_cap_lets_the_next_key_go(capped: AsyncSemaphore) -> None:
+    growing, pool = await capped.acquire(20, key="a"), await capped.acquire(55, key="pool")
+    first = await start(capped.acquire(30, key="a"))
+    second = await start(capped.acquire(10, key="b"))
+    assert not second.done(), "held up by the head, which does not fit"
+    await growing.update(21)
+    await settle()
+    assert second.done(), "the head has met its cap"
+    pool.release()
+    await settle()
+    assert not first.done()
+
+
+@pytest.mark.parametrize("change", ["cap", "limit", "one line", "shrink", "large one leaves"])
+async def test_a_key_goes_on_as_soon_as_its_cap_allows(capped: AsyncSemaphore, change: str) -> None:
+    permit = await capped.acquire(50 if change != "large one leaves" else 40, key="a")
+    large = await start(capped.acquire(30, key="a"))
+    if change == "large one leaves":
+        waiting = await start(capped.acquire(10, key="a"))
+    else:
+        large.cancel()
+        waiting = await start(capped.acquire(10, key="a"))
+    assert not waiting.done()
+    match change:
+        case "cap":
+            capped.set_sharing(True, 60)
+        case "limit":
+            capped.set_limit(120)
+        case "one line":
+            capped.set_sharing(False, 50)
+        case "shrink":
+            await permit.update(40)
+        case _:
+            large.cancel()
+    assert (await waiting).size == 10
+
+
+async def test_lowered_cap_takes_nothing_back(capped: AsyncSemaphore) -> None:
+    permit = await capped.acquire(50, key="a")
+    capped.set_sharing(True, 10)
+    assert permit.size == 50
+    assert capped.try_acquire(1, key="a") is None
+    assert capped.try_acquire(10, key="b") is not None
+    for percent in (0, 101):
+        with pytest.raises(ValueError, match=f"expected a cap of 1 to 100 percent, got {percent}"):
+            capped.set_sharing(True, percent)
+
+
+async def test_switching_keeps_all_who_wait_in_the_order_of_their_arrival_with_their_deadlines(
+    clock: ManualClock,
+) -> None:
+    storm = Storm(semaphore(1, clock))
+    first = await storm.limiter.acquire(1)
+    for key in "aaab":
+        await storm.ask(key, 1)
+    storm.limiter.set_sharing(True, 100)
+    for key in "ca":
+        await storm.ask(key, 1)
+    late = await start(storm.limiter.acquire(1, timeout_seconds=5.0))
+    storm.limiter.set_sharing(False, 100)
+    assert (storm.limiter.queue_size, storm.limiter.share_by_key) == (7, False)
+    clock.advance(5.0)
     with pytest.raises(PermitAcquireTimeout):
-        await large
-    assert (await small).size == 2
+        await late
+    storm.held.append(first)
+    await storm.end()
+    assert storm.order == [*"aaabca"]
+
+
+async def test_who_waits_for_its_own_permits_only_makes_memory_not_short(capped: AsyncSemaphore) -> None:
+    mine = await capped.acquire(45, key="a")
+    own = await start(capped.acquire(11, key="a"))
+    assert (capped.waits_for_itself("a"), capped.short) == (True, False)
+    others = await capped.acquire(40, key="b")
+    late = await start(capped.acquire(30, key="c"))
+    assert [capped.waits_for_itself(key) for key in "abcd"] == [True, False, False, False]
+    assert capped.short
+    others.release()
+    assert not capped.short
+    mine.release()
+    await settle()
+    assert own.done()
+    assert late.done()
+
+
+@pytest.mark.parametrize(
+    ("share_by_key", "cap_percent", "limit", "caps"),
+    [(True, 50, 100, True), (True, 50, 0, False), (True, 100, 100, False), (False, 50, 100, False)],
+)
+def test_it_tells_whether_keys_are_capped(
+    clock: ManualClock, share_by_key: bool, cap_percent: int, limit: int, caps: bool
+) -> None:
+    assert semaphore(limit, clock, share_by_key=share_by_key, key_cap_percent=cap_percent).caps_keys is caps
+
+
+# --- the part that is kept for keys that hold nothing ---------------------------------------------
+
+
+@pytest.fixture
+def keeping(clock: ManualClock) -> AsyncSemaphore:
+    """Return a semaphore of which two of eight are kept."""
+    return semaphore(8, clock, share_by_key=True, kept_of=4)
+
+
+async def held(limiter: AsyncSemaphore, key: str, count: int) -> list[Permit]:
+    return [await limiter.acquire(1, key=key) for _ in range(count)]
+
+
+async def waiting(limiter: AsyncSemaphore, key: str, count: int = 1, n: int = 1) -> "list[asyncio.Task[Permit]]":
+    return [await start(limiter.acquire(n, key=key)) for _ in range(count)]
+
+
+async def served(tasks: "list[asyncio.Task[Permit]]") -> int:
+    await settle()
+    return sum(task.done() for task in tasks)
+
+
+@pytest.mark.threat("web-lists-one-address")
+async def test_a_key_that_takes_all_it_can_keeps_no_newcomer_waiting(keeping: AsyncSemaphore) -> None:
+    many = await held(keeping, "many", 6)
+    behind = await waiting(keeping, "many", 5)
+    assert (await served(behind), keeping.short, keeping.statistics().keys_capped) == (0, True, 0)
+    first, second = keeping.try_acquire(1, key="new"), keeping.try_acquire(1, key="newer")
+    assert first is not None
+    assert second is not None
+    assert keeping.try_acquire(1, key="newest") is None, "all is held"
+    first.release()
+    second.release()
+    assert await served(behind) == 0, "what newcomers leave is for newcomers"
+    many[0].release()
+    assert await served(behind) == 1
+
+
+async def test_newcomers_that_wait_are_served_before_keys_that_hold_something(keeping: AsyncSemaphore) -> None:
+    many, few, last = [await held(keeping, key, count) for key, count in (("many", 6), ("few", 1), ("last", 1))]
+    behind, newcomer, holder = [
+        await waiting(keeping, key, count) for key, count in (("many", 3), ("new", 1), ("few", 1))
+    ]
+    last[0].release()
+    assert [await served(each) for each in (behind, newcomer, holder)] == [0, 1, 0]
+    few[0].release()
+    assert [await served(each) for each in (behind, holder)] == [0, 1], "who holds nothing any more is a newcomer"
+    for permit in many[:3]:
+        permit.release()
+    assert await served(behind) == 1
+
+
+async def test_keys_that_are_set_aside_take_turns(keeping: AsyncSemaphore) -> None:
+    one, other = await held(keeping, "one", 4), await held(keeping, "other", 2)
+    first, second = await waiting(keeping, "one", 4), await waiting(keeping, "other", 4)
+    for permit in (*one[:3], *other[:1]):
+        permit.release()
+        await settle()
+    assert (await served(first), await served(second)) == (2, 2)
+
+
+async def test_the_first_outside_holds_up_the_others_there_and_no_newcomer(keeping: AsyncSemaphore) -> None:
+    many, few = await held(keeping, "many", 5), await held(keeping, "few", 1)
+    large, small = await waiting(keeping, "many", n=4), await waiting(keeping, "few")
+    many[0].release()
+    await settle()
+    assert keeping.try_acquire(1, key="few") is None
+    assert (await served(large), await served(small)) == (0, 0), "a large request would wait without end"
+    newcomer = keeping.try_acquire(1, key="new")
+    assert newcomer is not None
+    for permit in (newcomer, *many[1:4]):
+        permit.release()
+    assert (await served(large), await served(small)) == (1, 0)
+    few[0].release()
+    assert await served(small) == 1
+
+
+async def test_a_key_outside_that_meets_its_cap_holds_up_nobody(clock: ManualClock) -> None:
+    limiter = semaphore(8, clock, share_by_key=True, kept_of=4, key_cap_percent=50)
+    many, more = await held(limiter, "many", 3), await held(limiter, "more", 2)
+    await held(limiter, "few", 1)
+    first, second = await waiting(limiter, "many"), await waiting(limiter, "few")
+    await many[0].update(2)
+    for permit in more:
+        permit.release()
+    assert (await served(first), await served(second)) == (0, 1)
+    many[0].release()
+    assert await served(first) == 1
+
+
+async def test_a_raised_limit_lets_go_who_was_set_aside(keeping: AsyncSemaphore) -> None:
+    await held(keeping, "many", 6)
+    behind = await waiting(keeping, "many", 4)
+    keeping.set_limit(12)
+    assert await served(behind) == 3
+
+
+@pytest.mark.parametrize(("limit", "share_by_key"), [(3, True), (0, True), (3, False)])
+async def test_without_turns_or_a_limit_of_that_many_parts_nothing_is_kept(
+    clock: ManualClock, limit: int, share_by_key: bool
+) -> None:
+    assert len(await held(semaphore(limit, clock, share_by_key=share_by_key, kept_of=4), "many", 3)) == 3
+
+
+# --- sites ----------------------------------------------------------------------------------------
+
+
+def network(site: str, number: int) -> SiteKey:
+    return SiteKey(f"{site}{number}", site)
+
+
+@pytest.fixture
+async def one_place(clock: ManualClock) -> Storm:
+    """Return a storm for one place, which is taken."""
+    storm = Storm(semaphore(1, clock, share_by_key=True))
+    storm.held.append(await storm.limiter.acquire(1, key="first"))
+    return storm
+
+
+@pytest.mark.threat("many-networks-one-customer")
+async def test_a_thousand_networks_of_a_site_are_one_key_to_others(one_place: Storm, keeping: AsyncSemaphore) -> None:
+    for number in range(1000):
+        await one_place.ask(network("crowd", number), 1)
+    await one_place.ask("other", 1, 1, 1)
+    await one_place.end()
+    assert [number for number, key in enumerate(one_place.order) if key == "other"] == [1, 3, 5]
+    # One key for what is kept, too.
+    for number in range(6):
+        await keeping.acquire(1, key=network("crowd", number))
+    assert keeping.try_acquire(1, key=network("crowd", 6)) is None
+    assert keeping.try_acquire(1, key=network("other", 1)) is not None
+
+
+@pytest.mark.threat("neighbours-in-a-site")
+async def test_a_network_with_many_waiters_delays_its_neighbours_by_one_a_turn(one_place: Storm) -> None:
+    many, few = network("site", 1), network("site", 2)
+    await one_place.ask(many, *[1] * 100)
+    await one_place.ask(few, 1, 1)
+    await one_place.end()
+    assert one_place.order[:5] == [many, few, many, few, many]
+
+
+async def test_whoever_leaves_the_line_the_others_keep_their_turns(clock: ManualClock) -> None:
+    dice = random.Random(7)
+    for _ in range(50):
+        storm = Storm(semaphore(1, clock, share_by_key=True))
+        storm.held.append(await storm.limiter.acquire(1, key="first"))
+        keys, tasks = [network("site", dice.randrange(6)) for _ in range(50)], list[asyncio.Task[None]]()
+        gone = dice.sample(range(40), 25)
+        for number, key in enumerate(keys):
+            if number == 40:
+                for leaves in gone[:15]:
+                    tasks[leaves].cancel()
+                await settle()
+            tasks += await storm.ask(key, 1)
+        for leaves in gone[15:]:
+            tasks[leaves].cancel()
+        await storm.end()
+        assert Counter(storm.order) == Counter(key for number, key in enumerate(keys) if number not in gone)
+
+
+def test_a_plain_key_is_its_own_site() -> None:
+    assert [site_of(key) for key in ("key", None, 5, network("site", 1))] == ["key", None, 5, "site"]
+    assert network("site", 1) == "site1"

@@ -1,290 +1,212 @@
-"""Test acquire and release: order, bounds, deadlines, live changes, close."""
+"""Examples of each promise of the semaphore; `tests/property/test_semaphore_machine.py` has them in any order.
+
+In one line, and in turns by key: for a single key both are the same.
+"""
 
 import asyncio
+import gc
+import pickle
 import sys
+import weakref
+from functools import partial
+from typing import Protocol
 
 import pytest
 
 from limiter import (
+    AsyncSemaphore,
     ForeignPermit,
+    Permit,
     PermitAcquireAlreadyClosed,
+    PermitAcquireCancelled,
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
+    PermitBusy,
 )
+from limiter.observer import LimiterObserver
+from limiter.permit import AcquireWaiter
 from tests.support.loops.clock import ManualClock
-from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
+from tests.unit.limiter.harness import RecordingObserver, books_are_zero, semaphore, settle, start
 
 
-async def test_acquire_and_release_one(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    permit = await limiter.acquire(4)
-    assert (permit.size, limiter.held, limiter.available) == (4, 4, 6)
-    permit.release()
-    assert (permit.size, limiter.available) == (0, 10)
-    assert books_are_zero(limiter)
+class Make(Protocol):
+    def __call__(
+        self,
+        limit: int,
+        *,
+        max_queue: int = 0,
+        timeout_seconds: float = 25.0,
+        observer: LimiterObserver | None = None,
+    ) -> AsyncSemaphore: ...
 
 
-async def test_who_does_not_fit_waits_and_is_served_by_the_release(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
+@pytest.fixture(params=[False, True], ids=["one line", "turns"])
+def make(request: pytest.FixtureRequest, clock: ManualClock) -> Make:
+    """Make semaphores of one kind."""
+    return partial(semaphore, clock=clock, share_by_key=request.param)
+
+
+async def overshot(limiter: AsyncSemaphore) -> tuple[Permit, Permit]:
+    """Share a limit of 10 between two permits, the first of which has grown by 4 above it."""
+    first, second = await limiter.acquire(5), await limiter.acquire(5)
+    await limiter.update(first, 9)
+    return first, second
+
+
+# --- acquire and release --------------------------------------------------------------------------
+
+
+async def test_who_does_not_fit_waits_and_is_served_by_the_release_before_any_newcomer(make: Make) -> None:
+    limiter = make(10)
     first = await limiter.acquire(8)
-    second = await start(limiter.acquire(5))
-    assert not second.done()
-    assert limiter.queue_size == 1
+    assert (limiter.held, limiter.available) == (8, 2)
+    second = await start(limiter.acquire(10))
+    assert (second.done(), limiter.queue_size) == (False, 1)
+    assert limiter.try_acquire(1) is None, "nobody overtakes"
     first.release()
-    assert limiter.held == 5, "the releaser books before the waiter runs"
+    assert (first.size, limiter.held) == (0, 10), "the releaser books before the waiter runs"
     (await second).release()
     assert books_are_zero(limiter)
 
 
-async def test_newcomer_cannot_slip_in_between_release_and_wake_up(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    first = await limiter.acquire(10)
-    second = await start(limiter.acquire(10))
-    first.release()
-    assert limiter.try_acquire(1) is None
-    assert (await second).size == 10
-
-
-async def test_small_one_waits_behind_a_head_that_does_not_fit(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    first = await limiter.acquire(6)
-    large = await start(limiter.acquire(10))
-    small = await start(limiter.acquire(1))
-    assert not small.done()
-    assert limiter.try_acquire(1) is None
-    first.release()
-    await settle()
-    assert large.done()
-    assert not small.done()
-    large.result().release()
-    assert (await small).size == 1
-
-
-async def test_one_release_serves_as_many_as_fit_in_order(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
+async def test_one_release_serves_as_many_as_fit_in_the_order_of_arrival(make: Make) -> None:
+    limiter = make(10)
     first = await limiter.acquire(10)
     tasks = [await start(limiter.acquire(n)) for n in (4, 3, 4, 1)]
     first.release()
     await settle()
     assert [task.done() for task in tasks] == [True, True, False, False]
     assert limiter.held == 7
+    limiter.set_limit(20)
+    await settle()
+    assert all(task.done() for task in tasks)
 
 
-async def test_several_releases_serve_in_the_order_of_arrival(clock: ManualClock) -> None:
-    limiter = semaphore(1, clock)
-    order: list[int] = []
-
-    async def one(number: int) -> None:
-        async with await limiter.acquire(1):
-            order.append(number)
-
-    tasks = [await start(one(number)) for number in range(20)]
-    await asyncio.gather(*tasks)
-    assert order == list(range(20))
-    assert books_are_zero(limiter)
-
-
-async def test_queue_full_refuses_at_once_and_counts(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, max_queue=1)
-    await limiter.acquire(10, key="a")
-    await start(limiter.acquire(3))
+async def test_a_full_queue_refuses_at_once_with_the_numbers_and_a_place_that_was_left_can_be_taken(make: Make) -> None:
+    limiter = make(10, max_queue=2)
+    held = await limiter.acquire(10)
+    waiting = [await start(limiter.acquire(3)) for _ in range(2)]
     with pytest.raises(PermitAcquireQueueFull) as caught:
         await limiter.acquire(7)
-    error = caught.value
-    assert (error.limiter, error.limit, error.held, error.asked, error.queued) == ("heap", 10, 10, 7, 1)
-    assert limiter.statistics().rejected == 1
-
-
-async def test_place_of_one_that_left_can_be_taken(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, max_queue=1)
-    await limiter.acquire(10)
-    leaver = await start(limiter.acquire(3))
-    leaver.cancel()
-    assert limiter.queue_size == 0, "free in the moment of the cancel"
+    assert str(caught.value) == "heap limiter: queue full: asked 7, held 10, limit 10, queued 2"
+    error = pickle.loads(pickle.dumps(caught.value))
+    assert (error.limiter, error.limit, error.held, error.asked, error.queued) == ("heap", 10, 10, 7, 2)
+    waiting[0].cancel()
+    assert limiter.queue_size == 1, "free in the moment of the cancel"
     await start(limiter.acquire(3))
-    assert limiter.queue_size == 1
+    limiter.max_queue = 1
+    with pytest.raises(PermitAcquireQueueFull):
+        await limiter.acquire(1)
+    held.release()
+    assert limiter.held == 6, "who waits already stays"
 
 
-async def test_deadline_passes_exactly(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, timeout_seconds=25.0)
+async def test_a_wait_ends_at_its_own_deadline_or_that_of_its_time_and_not_before(
+    make: Make, clock: ManualClock
+) -> None:
+    limiter = make(10)
     await limiter.acquire(10)
-    waiter = await start(limiter.acquire(1))
-    clock.advance(24.999)
-    await settle()
-    assert not waiter.done()
-    clock.advance(0.001)
-    assert limiter.queue_size == 0
-    with pytest.raises(PermitAcquireTimeout, match="asked 1, held 10, limit 10, queued 0"):
-        await waiter
-    assert limiter.statistics().timed_out == 1
-
-
-async def test_own_timeout_goes_before_the_default(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, timeout_seconds=25.0)
-    await limiter.acquire(10)
-    slow = await start(limiter.acquire(1, timeout_seconds=60.0))
-    quick = await start(limiter.acquire(1, timeout_seconds=1.0))
-    usual = await start(limiter.acquire(1))
-    ever = await start(limiter.acquire(1, timeout_seconds=float("inf")))
-    left_at = []
-    for _ in range(70):
-        clock.advance(1.0)
+    given = (60.0, 1.0, None, float("inf"))
+    waits = [await start(limiter.acquire(1, timeout_seconds=seconds)) for seconds in given]
+    limiter.timeout_seconds = 5.0
+    waits.append(await start(limiter.acquire(1)))
+    ended = dict[int, float]()
+    began = clock.time()
+    for _ in range(140):
+        clock.advance(0.5)
         await settle()
-        left_at.append([task.done() for task in (slow, quick, usual, ever)])
-    assert left_at[0] == [False, True, False, False]
-    assert left_at[23] == [False, True, False, False]
-    assert left_at[24] == [False, True, True, False]
-    assert left_at[59] == [True, True, True, False]
-    assert left_at[69] == [True, True, True, False]
-    ever.cancel()
-    await asyncio.gather(slow, quick, usual, ever, return_exceptions=True)
-
-
-async def test_head_that_expires_serves_the_next(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    await limiter.acquire(5)
-    large = await start(limiter.acquire(10, timeout_seconds=1.0))
-    small = await start(limiter.acquire(5))
-    clock.advance(1.0)
-    assert (await small).size == 5
+        ended |= {at: clock.time() - began for at, task in enumerate(waits) if task.done() and at not in ended}
+    assert ended == {0: 60.0, 1: 1.0, 2: 25.0, 4: 5.0}
+    with pytest.raises(PermitAcquireTimeout, match="asked 1, held 10, limit 10, queued 2"):
+        await waits[2]
     with pytest.raises(PermitAcquireTimeout):
-        await large
+        await limiter.acquire(1, timeout_seconds=0)
+    assert limiter.statistics().timed_out == 5
 
 
-async def test_one_with_the_same_deadline_is_served_if_the_leaving_head_made_room(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
+@pytest.mark.parametrize("seconds", [1.0, 25.0])
+async def test_a_head_that_expires_serves_the_next_even_one_with_the_same_deadline(
+    make: Make, clock: ManualClock, seconds: float
+) -> None:
+    limiter = make(10)
     await limiter.acquire(5)
-    large = await start(limiter.acquire(10))
+    large = await start(limiter.acquire(10, timeout_seconds=seconds))
     small = await start(limiter.acquire(5))
-    clock.advance(25.0)
+    clock.advance(seconds)
     await settle()
     assert isinstance(large.exception(), PermitAcquireTimeout)
     assert small.result().size == 5
 
 
-async def test_timeout_zero_succeeds_at_once_or_fails(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, timeout_seconds=0.0)
-    permit = await limiter.acquire(10)
-    with pytest.raises(PermitAcquireTimeout):
-        await limiter.acquire(1)
-    permit.release()
-    assert books_are_zero(limiter)
-
-
-@pytest.mark.parametrize("n", [-1, -(10**12)])
-async def test_negative_permits_are_refused_at_the_call(clock: ManualClock, n: int) -> None:
-    limiter = semaphore(10, clock)
-    permit = await limiter.acquire(1)
-    with pytest.raises(ValueError, match=f"expected permits >= 0, got {n}"):
-        await limiter.acquire(n)
+async def test_wrong_arguments_change_nothing(make: Make) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(1, key="a")
+    before = limiter.statistics()
+    with pytest.raises(ValueError, match="expected permits >= 0, got -1"):
+        await limiter.acquire(-1)
     with pytest.raises(ValueError, match="expected permits >= 0"):
-        limiter.try_acquire(n)
-    with pytest.raises(ValueError, match="expected permits >= 0"):
-        await limiter.update(permit, n)
-    assert permit.size == limiter.held == 1
+        await limiter.update(permit, -1)
+    with pytest.raises(TypeError, match="expected a hashable key, got"):
+        await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
+    assert limiter.statistics() == before
 
 
-async def test_an_unhashable_key_is_refused_before_anything_is_booked(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    for free in (True, False):
-        held = limiter.try_acquire(1 if free else 10, key="a")
-        assert held is not None
-        before = limiter.statistics()
-        with pytest.raises(TypeError, match="expected a hashable key, got"):
-            limiter.try_acquire(1, key={})  # type: ignore[arg-type]  # the misuse
-        with pytest.raises(TypeError, match="expected a hashable key, got"):
-            await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
-        assert limiter.statistics() == before
-        held.release()
-    assert books_are_zero(limiter)
-
-
-async def test_zero_permits_pass_a_full_semaphore_and_its_queue(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, max_queue=1)
+async def test_zero_permits_pass_a_full_semaphore_and_its_queue(make: Make) -> None:
+    limiter = make(10, max_queue=1)
     await limiter.acquire(10)
     await start(limiter.acquire(1))
-    permit = await limiter.acquire(0)
-    assert permit.size == 0
-    assert limiter.try_acquire(0) is not None
+    assert (await limiter.acquire(0)).size == 0
     assert limiter.held == 10
 
 
-async def test_larger_than_the_limit_waits_for_an_empty_pool_and_passes_alone_clamped(
-    clock: ManualClock,
-) -> None:
-    limiter = semaphore(10, clock)
-    first, second = await limiter.acquire(4), await limiter.acquire(4)
+async def test_larger_than_the_limit_waits_for_an_empty_pool_and_passes_alone_clamped(make: Make) -> None:
+    limiter = make(10)
+    first = await limiter.acquire(4)
     oversize = await start(limiter.acquire(25))
-    behind = await start(limiter.acquire(1))
+    behind = await start(limiter.acquire(8))
     first.release()
-    await settle()
-    assert not oversize.done()
-    second.release()
     permit = await oversize
     assert (permit.size, permit.requested, limiter.held) == (10, 25, 10)
-    await settle()
     assert not behind.done(), "it passes alone"
+    await permit.update(25)
+    assert limiter.held == 25, "growth books the truth"
+    limiter.set_limit(6)
     permit.release()
-    assert (await behind).size == 1
+    assert ((await behind).size, behind.result().requested) == (6, 8), "larger than a lowered limit"
+    behind.result().release()
+    assert (await limiter.acquire(7, timeout_seconds=0)).size == 6
 
 
-async def test_larger_than_the_limit_passes_at_once_when_nothing_is_held(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, timeout_seconds=0)
-    assert (await limiter.acquire(11)).size == 10
-
-
-async def test_try_acquire_never_overtakes(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    held = limiter.try_acquire(6)
-    assert held is not None
-    assert limiter.try_acquire(5) is None
-    waiting = await start(limiter.acquire(5))
-    assert limiter.try_acquire(1) is None
-    waiting.cancel()
-    assert limiter.try_acquire(4) is not None
-
-
-async def test_release_twice_gives_back_once(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    first, second = await limiter.acquire(4), await limiter.acquire(4)
-    first.release()
-    first.release()
-    limiter.release(first)
-    assert limiter.held == second.size == 4
-
-
-async def test_permit_of_another_semaphore_is_refused(clock: ManualClock) -> None:
-    limiter, other = semaphore(10, clock), semaphore(10, clock)
-    permit = await other.acquire(3)
+async def test_misuse_of_a_permit_is_refused_and_books_nothing(make: Make) -> None:
+    limiter, other = make(10), make(10)
+    released, foreign = await limiter.acquire(4), await other.acquire(3)
+    released.release()
+    released.release()
     with pytest.raises(ForeignPermit, match="expected a permit of its own"):
-        limiter.release(permit)
-    with pytest.raises(ForeignPermit, match="expected a permit of its own"):
-        await limiter.update(permit, 1)
-    assert (limiter.held, other.held) == (0, 3)
+        limiter.release(foreign)
+    for permit in (released, foreign):
+        with pytest.raises(ForeignPermit, match="expected a permit"):
+            await limiter.update(permit, 1)
+    _, second = await overshot(limiter)
+    await start(limiter.update(second, 6))
+    for n in (3, 5, 8):
+        with pytest.raises(PermitBusy, match="no update under way"):
+            await limiter.update(second, n)
+    assert (limiter.held, other.held) == (14, 3)
 
 
-async def test_permit_is_released_at_the_end_of_with(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
+async def test_permit_is_released_at_the_end_of_with(make: Make) -> None:
+    limiter = make(10)
     with await limiter.acquire(3) as permit:
         assert limiter.held == permit.size == 3
-    async with await limiter.acquire(4):
-        assert limiter.held == 4
-    with pytest.raises(RuntimeError, match="in the body"), await limiter.acquire(5):
-        raise RuntimeError("in the body")
+    with pytest.raises(RuntimeError, match="in the body"):
+        async with await limiter.acquire(5):
+            raise RuntimeError("in the body")
     assert books_are_zero(limiter)
 
 
-async def test_raised_limit_serves_those_who_fit_now(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    await limiter.acquire(10)
-    tasks = [await start(limiter.acquire(5)) for _ in range(3)]
-    limiter.set_limit(20)
-    await settle()
-    assert [task.done() for task in tasks] == [True, True, False]
-
-
-async def test_lowered_limit_takes_nothing_back_and_lets_nobody_in(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
+async def test_lowered_limit_takes_nothing_back_and_lets_nobody_in(make: Make) -> None:
+    limiter = make(10)
     first, second = await limiter.acquire(5), await limiter.acquire(5)
     limiter.set_limit(6)
     assert (limiter.held, limiter.available) == (10, 0)
@@ -296,147 +218,329 @@ async def test_lowered_limit_takes_nothing_back_and_lets_nobody_in(clock: Manual
     assert (await waiting).size == 2
 
 
-async def test_waiter_that_became_larger_than_a_lowered_limit_still_passes_alone(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    first = await limiter.acquire(5)
-    waiting = await start(limiter.acquire(8))
-    limiter.set_limit(6)
-    first.release()
-    permit = await waiting
-    assert (permit.size, permit.requested) == (6, 8)
-
-
-async def test_limit_becomes_unlimited_and_limited_again(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    await limiter.acquire(10)
+async def test_without_a_limit_all_are_let_in_and_counted(make: Make) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(10, key="a")
     waiting = await start(limiter.acquire(30))
     limiter.set_limit(0)
-    assert (await waiting).size == 30
-    assert (limiter.held, limiter.available) == (40, sys.maxsize)
-    limiter.set_limit(50)
-    assert limiter.available == 10
+    permits = [permit, await waiting, await limiter.acquire(10**12, key="a", timeout_seconds=0)]
+    await limiter.update(permit, 20)
+    assert (limiter.held, limiter.available) == (10**12 + 50, sys.maxsize)
+    assert limiter.top_holders(1) == [("a", 10**12 + 20)]
+    assert limiter.statistics().overshoots == 0
+    for each in permits:
+        each.release()
+    assert books_are_zero(limiter)
 
 
-async def test_lowered_queue_bound_keeps_those_who_wait(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, max_queue=3)
-    first = await limiter.acquire(10)
-    tasks = [await start(limiter.acquire(1)) for _ in range(3)]
-    limiter.max_queue = 1
-    with pytest.raises(PermitAcquireQueueFull):
-        await limiter.acquire(1)
-    first.release()
-    await asyncio.gather(*tasks)
-    assert limiter.held == 3
-
-
-async def test_changed_timeout_is_for_later_requests_only(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, timeout_seconds=25.0)
-    await limiter.acquire(10)
-    before = await start(limiter.acquire(1))
-    limiter.timeout_seconds = 5.0
-    after = await start(limiter.acquire(1))
-    clock.advance(5.0)
-    await settle()
-    assert isinstance(after.exception(), PermitAcquireTimeout)
-    assert not before.done()
-    clock.advance(20.0)
-    with pytest.raises(PermitAcquireTimeout):
-        await before
-
-
-async def test_close_fails_those_who_wait_and_those_who_come(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    permit = await limiter.acquire(10)
-    waiting = await start(limiter.acquire(1))
-    growing = await start(limiter.update(await limiter.acquire(0), 5))
-    assert growing.done(), "the first growth may overshoot"
+async def test_close_fails_those_who_wait_and_those_who_come_and_takes_back_what_is_held(
+    make: Make, clock: ManualClock
+) -> None:
+    limiter = make(10)
+    permit, second = await overshot(limiter)
+    waiting, growing = await start(limiter.acquire(1)), await start(limiter.update(second, 6))
     limiter.close()
     limiter.close()
-    with pytest.raises(PermitAcquireAlreadyClosed):
-        await waiting
-    with pytest.raises(PermitAcquireAlreadyClosed):
-        await limiter.acquire(0)
-    with pytest.raises(PermitAcquireAlreadyClosed):
-        limiter.try_acquire(1)
-    with pytest.raises(PermitAcquireAlreadyClosed):
-        await limiter.update(permit, 11)
-    assert limiter.closed
+    for ended in (waiting, growing, limiter.acquire(0), limiter.update(permit, 11)):
+        with pytest.raises(PermitAcquireAlreadyClosed):
+            await ended
     assert clock.pending == 0
-
-
-async def test_late_shrink_and_release_after_close_correct_the_books(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    permit = await limiter.acquire(10)
-    limiter.close()
     await limiter.update(permit, 4)
-    assert limiter.held == 4
+    assert limiter.held == 9
+    for each in (permit, second):
+        each.release()
+    assert books_are_zero(limiter)
+
+
+# --- growth ---------------------------------------------------------------------------------------
+
+
+async def test_growth_that_fits_is_booked_in_place_and_a_shrink_serves_those_who_wait(make: Make) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(2)
+    assert await permit.update(10) is permit
+    assert (permit.size, permit.requested, limiter.held) == (10, 10, 10)
+    waiting = await start(limiter.acquire(4))
+    assert permit.try_update(0)
+    assert (await waiting).size == 4
+    assert permit.try_update(6)
+
+
+async def test_one_grower_overshoots_and_the_others_wait_for_it_in_order(make: Make) -> None:
+    limiter = make(12, max_queue=1)
+    over, large, small = [await limiter.acquire(4) for _ in range(3)]
+    await limiter.update(over, 8)
+    await start(limiter.acquire(1))
+    growing_large, growing_small = await start(limiter.update(large, 12)), await start(limiter.update(small, 5))
+    assert (large.size, limiter.held, limiter.growers_waiting) == (4, 16, 2), "no bound on growth, old sizes held"
+    await limiter.update(over, 9)
+    assert limiter.statistics().overshoots == 1, "the one that overshoots may go on"
+    over.release()
+    await settle()
+    assert (growing_large.done(), growing_small.done(), large.requested) == (True, False, 12)
+    large.release()
+    assert (await growing_small).size == 5
+
+
+@pytest.mark.parametrize(
+    ("size", "limit", "other", "ended"),
+    [(8, 10, 5, False), (5, 10, 5, True), (9, 13, 5, False), (9, 14, 5, True), (9, 0, 5, True), (9, 10, 1, True)],
+    ids=["still above", "as before", "limit below", "limit reached", "no limit", "others made room"],
+)
+async def test_the_overshoot_ends_with_what_was_overshot(
+    make: Make, size: int, limit: int, other: int, ended: bool
+) -> None:
+    limiter = make(10)
+    first, second = await overshot(limiter)
+    limiter.set_limit(limit)
+    assert first.try_update(size)
+    assert second.try_update(other)
+    assert second.try_update(30) is ended
+
+
+async def test_permits_above_a_lowered_limit_are_nobodys_overshoot_and_grow_one_after_the_other(make: Make) -> None:
+    limiter = make(10)
+    first, second = await limiter.acquire(5), await limiter.acquire(5)
+    limiter.set_limit(2)
+    await limiter.update(first, 6)
+    growing = await start(limiter.update(second, 6))
+    assert not growing.done()
+    await limiter.update(first, 5)
+    assert (await growing).size == 6
+
+
+async def test_growers_go_before_newcomers(make: Make) -> None:
+    limiter = make(12)
+    first, second, third = [await limiter.acquire(4) for _ in range(3)]
+    await limiter.update(first, 10)
+    newcomer, growing = await start(limiter.acquire(5)), await start(limiter.update(second, 8))
+    third.release()
+    await settle()
+    assert (limiter.held, growing.done(), newcomer.done()) == (14, False, False)
+    assert limiter.try_acquire(1) is None
+    first.release()
+    await settle()
+    assert (growing.done(), newcomer.done()) == (True, False)
+
+
+async def test_growth_that_times_out_leaves_the_old_size_and_may_be_tried_again(make: Make, clock: ManualClock) -> None:
+    limiter = make(10, timeout_seconds=5.0)
+    first, second = await overshot(limiter)
+    growing = await start(limiter.update(second, 6))
+    clock.advance(5.0)
+    for late in (growing, limiter.update(second, 6, timeout_seconds=0)):
+        with pytest.raises(PermitAcquireTimeout, match="asked 6"):
+            await late
+    assert (second.size, second.requested, limiter.held) == (5, 5, 14)
+    first.release()
+    assert (await second.update(6)).size == 6
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_release_during_growth_ends_it_as_cancelled_and_frees_all(make: Make, granted: bool) -> None:
+    limiter = make(10)
+    first, second = await overshot(limiter)
+    growing = await start(limiter.update(second, 6))
+    if granted:
+        first.release()
+        assert limiter.held == second.size == 6, "granted, and its task has not run"
+        with pytest.raises(PermitBusy):
+            limiter.try_update(second, 2)
+    second.release()
+    with pytest.raises(PermitAcquireCancelled):
+        await growing
+    first.release()
+    assert books_are_zero(limiter)
+
+
+@pytest.mark.parametrize("limit", [100, 10, 1])
+async def test_every_permit_growing_is_no_deadlock_under_any_limit(make: Make, limit: int) -> None:
+    limiter = make(100)
+    permits = [await limiter.acquire(10) for _ in range(10)]
+    limiter.set_limit(limit)
+
+    async def grow_and_end(permit: Permit) -> None:
+        for n in (11, 15, 12, 30):
+            await limiter.update(permit, n)
+            await asyncio.sleep(0)
+        permit.release()
+
+    tasks = [await start(grow_and_end(permit)) for permit in permits]
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert all(task.done() for task in tasks), "no timeout helps: no time has passed"
+    assert books_are_zero(limiter)
+    assert limiter.statistics().peak_held <= 100 + 20, "one overshoot at a time"
+
+
+# --- leaving --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+async def test_cancelled_from_any_place_leaves_at_once(make: Make, place: int) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(10)
+    tasks = [await start(limiter.acquire(4)) for _ in range(3)]
+    tasks[place].cancel()
+    assert limiter.queue_size == 2, "before the cancelled task runs"
+    permit.release()
+    await settle()
+    assert [task.cancelled() for task in tasks] == [number == place for number in range(3)]
+    for task in tasks:
+        if not task.cancelled():
+            task.result().release()
+    assert books_are_zero(limiter)
+
+
+@pytest.mark.parametrize("granted", [False, True], ids=["waits", "granted"])
+async def test_a_head_that_leaves_serves_the_next_in_the_same_moment(make: Make, granted: bool) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(5)
+    large, small = await start(limiter.acquire(6)), await start(limiter.acquire(5))
+    if granted:
+        permit.release()
+    large.cancel()
+    await settle()
+    assert large.cancelled()
+    assert small.result().size == 5
+    assert limiter.statistics().cancelled == 1
+
+
+async def test_cancelled_in_the_tick_of_its_timeout_is_only_a_timeout(make: Make, clock: ManualClock) -> None:
+    limiter = make(10)
+    await limiter.acquire(10)
+    task = await start(limiter.acquire(1))
+    clock.advance(25.0)
+    task.cancel()
+    await settle()
+    assert (limiter.statistics().timed_out, limiter.statistics().cancelled) == (1, 0)
+
+
+@pytest.mark.parametrize("granted", [False, True], ids=["waits", "granted"])
+async def test_a_coroutine_that_is_dropped_gives_back_what_it_had(make: Make, granted: bool) -> None:
+    limiter = make(10)
+    permit = await limiter.acquire(10)
+    coroutine = limiter.acquire(1)
+    coroutine.send(None)
+    if granted:
+        permit.release()
+    assert (limiter.queue_size, limiter.held) == ((0, 1) if granted else (1, 10))
+    coroutine.close()
     permit.release()
     assert books_are_zero(limiter)
 
 
-async def test_unlimited_mode_lets_all_in_with_no_queue_and_no_timeout(clock: ManualClock) -> None:
-    limiter = semaphore(0, clock, max_queue=1, timeout_seconds=0)
-    permits = [await limiter.acquire(10**12) for _ in range(5)]
-    await limiter.update(permits[0], 3 * 10**12)
-    assert limiter.held == 7 * 10**12
-    assert limiter.available == sys.maxsize
-    assert limiter.statistics().overshoots == 0
-    for permit in permits:
-        permit.release()
+@pytest.mark.parametrize("moment", ["waits", "granted", "released"])
+async def test_growth_that_is_cancelled_goes_back_to_the_old_size(make: Make, moment: str) -> None:
+    limiter = make(10)
+    first, second = await overshot(limiter)
+    task, newcomer = await start(limiter.update(second, 15)), await start(limiter.acquire(5))
+    if moment != "waits":
+        first.release()
+        assert (second.size, newcomer.done()) == (15, False)
+    if moment == "released":
+        second.release()
+    task.cancel()
+    await settle()
+    assert task.cancelled()
+    assert (second.size, limiter.growers_waiting) == (0 if moment == "released" else 5, 0)
+    first.release()
+    second.release()
+    (await newcomer).release()
     assert books_are_zero(limiter)
 
 
-async def test_top_holders_are_the_keys_that_hold_most(clock: ManualClock) -> None:
-    limiter = semaphore(100, clock)
-    held = [await limiter.acquire(n, key=key) for key, n in (("a", 5), ("b", 20), ("a", 6), ("c", 1), (None, 9))]
-    assert limiter.top_holders(2) == [("b", 20), ("a", 11)]
-    await limiter.update(held[0], 30)
-    assert limiter.top_holders(1) == [("a", 36)]
-    for permit in held:
-        permit.release()
-    assert limiter.top_holders(5) == []
+async def test_cancelled_overshooting_growth_lets_the_next_overshoot(make: Make) -> None:
+    limiter = make(12)
+    first, second, third = [await limiter.acquire(4) for _ in range(3)]
+    await limiter.update(first, 5)
+    large, small = await start(limiter.update(second, 20)), await start(limiter.update(third, 15))
+    first.release()
+    assert (second.size, third.size) == (20, 4)
+    large.cancel()
+    await small
+    assert (second.size, third.size) == (4, 15)
 
 
-async def test_statistics_count_each_outcome(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock, max_queue=2, timeout_seconds=5.0)
+async def test_a_refused_acquire_leaves_no_cycle_behind(make: Make, clock: ManualClock) -> None:
+    limiter = make(10)
+    await limiter.acquire(10)
+    task = await start(limiter.acquire(1))
+    clock.advance(25.0)
+    await settle()
+    gc.collect()
+    gc.disable()
+    try:
+        error = weakref.ref(task.exception() or AssertionError())
+        del task
+        assert error() is None, "freed by its last reference, not by the collector"
+    finally:
+        gc.enable()
+
+
+async def test_finished_requests_leave_no_timer_and_no_memory(make: Make, clock: ManualClock) -> None:
+    limiter = make(1, timeout_seconds=3600.0)
+    permit = await limiter.acquire(1)
+    tasks = [await start(limiter.acquire(1)) for _ in range(100)]
+    # Waiters of other tests, cancelled ones, are held by their own tracebacks.
+    gc.collect()
+    waiters = [weakref.ref(waiter) for waiter in gc.get_objects() if type(waiter) is AcquireWaiter]
+    assert len(waiters) == 100
+    permit.release()
+    for task in tasks:
+        (await task).release()
+    del task, tasks
+    assert [waiter for waiter in waiters if waiter() is not None] == []
+    assert clock.pending <= 1
+
+
+# --- what others see ------------------------------------------------------------------------------
+
+
+async def test_each_outcome_is_counted_and_told_with_the_wait(make: Make, clock: ManualClock) -> None:
+    observer = RecordingObserver()
+    limiter = make(10, max_queue=2, timeout_seconds=9.0, observer=observer)
+    short = list[bool]()
+    limiter.notify_waits(lambda: short.append(limiter.short))
     permit = await limiter.acquire(10)
-    expiring, leaving = await start(limiter.acquire(1)), await start(limiter.acquire(1))
+    leaving, expiring = await start(limiter.acquire(1)), await start(limiter.acquire(1))
     with pytest.raises(PermitAcquireQueueFull):
         await limiter.acquire(1)
     leaving.cancel()
-    clock.advance(5.0)
-    await asyncio.gather(expiring, leaving, return_exceptions=True)
+    clock.advance(9.0)
+    second = await limiter.acquire(0)
     await limiter.update(permit, 12)
-    numbers = limiter.statistics()
-    assert (numbers.queued, numbers.granted, numbers.timed_out) == (2, 2, 1)
-    assert (numbers.rejected, numbers.cancelled, numbers.overshoots) == (1, 1, 1)
-    assert (numbers.held, numbers.peak_held, numbers.queue_size) == (12, 12, 0)
+    growing = await start(limiter.update(second, 6))
+    clock.advance(1.5)
     permit.release()
-    assert limiter.statistics().peak_held == 12
+    await growing
+    assert observer.heard == [
+        "granted 0", "queued", "queued", "rejected", "cancelled", "timed out 9",
+        "granted 0", "granted 0", "updated", "queued", "released", "granted 1.5", "updated",
+    ]  # fmt: skip
+    numbers = limiter.statistics()
+    assert (numbers.queued, numbers.granted, numbers.timed_out) == (3, 4, 1)
+    assert (numbers.rejected, numbers.cancelled, numbers.overshoots) == (1, 1, 1)
+    assert (numbers.held, numbers.peak_held, numbers.queue_size) == (6, 12, 0)
+    assert short == [True] * 3
+    assert isinstance(expiring.exception(), PermitAcquireTimeout)
 
 
-async def test_repr_is_a_status_line(clock: ManualClock) -> None:
-    limiter = semaphore(10, clock)
-    permit = await limiter.acquire(10, key="a")
-    await start(limiter.acquire(1))
-    assert repr(limiter) == "<AsyncSemaphore heap: held 10 of 10, queued 1, growing 0>"
-    assert repr(permit) == "<Permit of heap: held size=10 requested=10 key='a'>"
-    limiter.set_limit(0)
-    limiter.close()
-    assert repr(limiter) == "<AsyncSemaphore heap closed: held 11 of unlimited, queued 0, growing 0>"
-
-
-async def test_thousands_of_acquire_update_release_end_at_zero(clock: ManualClock) -> None:
-    limiter = semaphore(1000, clock)
-
-    async def use(n: int) -> None:
-        async with await limiter.acquire(n % 97) as permit:
-            await asyncio.sleep(0)
-            await permit.update(n % 89)
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for n in range(2000):
-            group.create_task(use(n))
+async def test_an_observer_that_raises_stops_nobody(make: Make, clock: ManualClock) -> None:
+    limiter = make(10, max_queue=3, timeout_seconds=1.0, observer=RecordingObserver(RuntimeError()))
+    told = list[int]()
+    limiter.notify_waits(lambda: told.append(1 // 0))
+    limiter.notify_waits(lambda: told.append(1))
+    permit = await limiter.acquire(10)
+    served, leaving, expiring = [await start(limiter.acquire(n)) for n in (10, 1, 1)]
+    with pytest.raises(PermitAcquireQueueFull):
+        await limiter.acquire(1)
+    leaving.cancel()
+    await limiter.update(permit, 11)
+    permit.release()
+    clock.advance(1.0)
+    (await served).release()
+    await asyncio.gather(leaving, expiring, return_exceptions=True)
     assert books_are_zero(limiter)
-    assert limiter.statistics().granted >= 2000
+    # 3 queued, twice; 3 granted (one a growth), 1 updated, 1 rejected, 1 cancelled, 1 timed out, 2 released
+    assert (told, limiter.statistics().observer_errors) == ([1] * 3, 15)
