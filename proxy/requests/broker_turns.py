@@ -141,6 +141,10 @@ class BrokerTurns:
         self._counters = counters
         self._at_brokers: dict[BrokerAddress, _AtBroker] = {}
 
+    def __len__(self) -> int:
+        """Return the number of brokers that are remembered: those that are asked."""
+        return len(self._at_brokers)
+
     @property
     def asked(self) -> int:
         """Return the number of questions at all brokers."""

@@ -24,12 +24,13 @@ FEW = st.lists(st.sampled_from(KEYS), max_size=25)
 
 
 class Guest:
-    """A request that waits for its server, and notes nothing."""
+    """A request that waits for its server, and stays when it is told to leave."""
 
     uploading = False
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, told: "list[Guest]") -> None:
         self.key = key
+        self.told = told
 
     def when_uploaded(self, callback: Callable[[], None]) -> None:
         callback()
@@ -38,7 +39,8 @@ class Guest:
         return None
 
     def give_way(self, *, slow: bool) -> None:
-        """Stay."""
+        assert not slow
+        self.told.append(self)
 
     def crashed(self, error: Exception) -> None:
         raise error
@@ -49,13 +51,12 @@ def shared_places(limit: int) -> tuple[SharedPlaces, ManualClock]:
     return SharedPlaces("places", limit, clock, lambda: WriteLimits(20.0, 0)), clock
 
 
-async def taken(places: SharedPlaces, keys: list[str]) -> None:
-    for key in keys:
-        await places.enter(Guest(key), 5.0)
+async def taken(places: SharedPlaces, keys: list[str], told: list[Guest]) -> list[Place]:
+    return [await places.enter(Guest(key, told), 5.0) for key in keys]
 
 
 async def waiting(places: SharedPlaces, keys: list[str]) -> list[asyncio.Task[Place]]:
-    tasks = [asyncio.get_running_loop().create_task(places.enter(Guest(key), 60.0)) for key in keys]
+    tasks = [asyncio.get_running_loop().create_task(places.enter(Guest(key, []), 60.0)) for key in keys]
     await asyncio.sleep(0)
     return tasks
 
@@ -88,13 +89,13 @@ def of_site(counts: Counter[Hashable], site: Hashable) -> Counter[Hashable]:
     return Counter({key: count for key, count in counts.items() if site_of(key) == site})
 
 
-def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now: float, leaving: int) -> list[Place]:
+def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now: float) -> list[Place]:
     """Give who leaves: for each site, and then for each key of a site that waits, by a look at all places."""
     held = Counter(place.guest.key for place in staying)
     found: list[Place] = []
     sites, sites_wanted = by_site(held), by_site(wanted)
     share = share_of(limit, sites, sites_wanted)
-    needed = missing(share, sites, sites_wanted) - leaving
+    needed = missing(share, sites, sites_wanted)
     for site, count in sites.most_common():
         longest = [place for place in staying if site_of(place.guest.key) == site and place.may_leave(now)]
         longest.sort(key=lambda place: -held[place.guest.key])
@@ -106,7 +107,7 @@ def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now
     for site in dict.fromkeys(key.site for key in wanted if isinstance(key, SiteKey)):
         inside, inside_wanted = of_site(held, site), of_site(wanted, site)
         share_inside = share_of(max(share, sites[site]), inside, inside_wanted)
-        needed = missing(share_inside, inside, inside_wanted) - leaving - len(given)
+        needed = missing(share_inside, inside, inside_wanted) - len(given)
         for key, count in inside.most_common() if needed > 0 else ():
             longest = [place for place in staying if place.guest.key == key and place.may_leave(now)]
             for place in longest[: max(0, min(count - share_inside, needed))]:
@@ -120,24 +121,17 @@ def above_share(staying: list[Place], wanted: Counter[Hashable], limit: int, now
 
 
 @pytest.mark.threat("request-places-search")
-@given(old=FEW, new=FEW, wanted=FEW, leaving=st.integers(0, 3))
-def test_those_above_their_share_leave_by_the_rule(
-    old: list[str], new: list[str], wanted: list[str], leaving: int
-) -> None:
+@given(old=FEW, new=FEW, wanted=FEW)
+def test_those_above_their_share_leave_by_the_rule(old: list[str], new: list[str], wanted: list[str]) -> None:
     async def main() -> None:
-        places, clock = shared_places(len(old) + len(new))
-        await taken(places, old)
+        (places, clock), told = shared_places(len(old) + len(new)), list[Guest]()
+        held = await taken(places, old, told)
         clock.advance(1.5)
-        await taken(places, new)
+        held += await taken(places, new, told)
         tasks = await waiting(places, wanted)
-        if places._timer is not None:
-            # No look in between: this test asks itself.
-            places._timer.cancel()
         clock.advance(LOOK_SECONDS)
-        now = clock.time()
-        staying = list(places._places)
-        expected = above_share(staying, Counter(wanted), places.semaphore.limit, now, leaving)
-        assert list(places._above_share(places.semaphore, now, leaving)) == expected
+        expected = above_share(held, Counter(wanted), places.semaphore.limit, clock.time())
+        assert told == [place.guest for place in expected]
         await left(tasks)
 
     if old or new:
@@ -159,7 +153,7 @@ async def test_a_look_asks_for_the_site_of_each_place_a_few_times(
 
     places, clock = shared_places(crowd)
     hosts = [host_network(address.format(number)) for number in range(2 * crowd)]
-    await taken(places, hosts[:crowd])
+    await taken(places, hosts[:crowd], [])
     tasks = await waiting(places, hosts[crowd:])
     monkeypatch.setattr(shared, "site_of", counting)
     clock.advance(3 * LOOK_SECONDS)

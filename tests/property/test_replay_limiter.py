@@ -1,6 +1,10 @@
-"""The replay's kernel and the proxy's own limiter do the same at higher loads, by each fairness key, in a fleet."""
+"""The replay's kernel and the proxy's own limiter do the same to each request: its outcome, and how long it waits.
 
-from dataclasses import fields, replace
+The kernel is checked against the limiter's own semaphores, groups and lanes, on asyncio's loop in virtual time: under
+each rule, at higher loads, by each fairness key, in a fleet, on whatever trace. Waits are compared by their buckets.
+"""
+
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import get_args
 
@@ -10,24 +14,68 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.model import Fairness, Limits, Outcome, Result, Trace
-from pipeline.replay import kernel
+from pipeline.core.buckets import count_waits
+from pipeline.core.model import NEVER, Fairness, Limits, Outcome, Result, Trace
+from pipeline.replay import kernel, prepare
 from pipeline.replay.job import simulate
 from pipeline.replay.slices import Slice
 from proxy.auth.fairness_key import FairnessKeys
 from tests.support.pipeline.real_limiter import replay_by_the_real_limiter
-from tests.support.pipeline.traces import RULES, Shape, random_trace
+from tests.support.pipeline.traces import RULES, Shape, random_trace, times
 
 # The first to run compiles the kernel; on a slow loaded machine that takes minutes.
 pytestmark = pytest.mark.timeout(600)
 
 FAIRNESS = get_args(Fairness)
+SHAPES = [Shape(), Shape(span_us=300), Shape(questions=60, span_us=20_000), Shape(longest_us=400, brokers=1, keys=9)]
 
 
-def assert_same(got: Result, expected: Result) -> None:
-    for field in fields(Result):
-        mine, its = getattr(got, field.name), getattr(expected, field.name)
-        assert np.array_equal(mine, its), f"{field.name}: got {mine}, expected {its}"
+def waits_of(result: Result) -> list[list[int]]:
+    """Count the waits for memory by their lengths."""
+    waits = (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us)
+    return [count_waits(each).tolist() for each in waits]
+
+
+def agree(trace: Trace, limits: Limits, load: int = 1) -> Result:
+    """Replay by the kernel and by the limiter, and return the limiter's result if both are the same."""
+    got, expected = kernel.replay(trace, limits, load), replay_by_the_real_limiter(trace, limits, load)
+    assert got.outcome.tolist() == expected.outcome.tolist()
+    assert waits_of(got) == waits_of(expected)
+    for name in ("peak_heap_bytes", "peak_direct_bytes", "questions"):
+        assert getattr(got, name) == getattr(expected, name), name
+    return expected
+
+
+@pytest.mark.parametrize("load", [1, 7])
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("shape", range(len(SHAPES)), ids=["usual", "storm", "spread", "slow"])
+def test_kernel_does_what_the_limiter_does(rule: str, shape: int, load: int) -> None:
+    for seed in (1, shape):
+        # Where sizes are a thousand times as large, a quantum of the turns is many bytes.
+        for scale in (1, 1000):
+            agree(*times(scale, random_trace(seed, SHAPES[shape]), RULES[rule]), load)
+
+
+def test_kernel_goes_on_with_more_memory() -> None:
+    trace = random_trace(3, Shape(requests=6000, span_us=100, clients=4000, questions=5000, leaving=0.5))
+    agree(trace, replace(RULES["fair"], heap_queue=0, heap_timeout_us=10**6, request_timeout_us=10**6))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_request_is_counted_once(rule: str) -> None:
+    prepared = prepare.Prepared.of(random_trace(5, Shape()))
+    trace, warm_up = prepared.trace, 40
+    many = [RULES[rule], RULES["fifo"]]
+    for counted, limits in zip(kernel.replay_many(prepared, many, 2, warm_up), many, strict=True):
+        result = replay_by_the_real_limiter(trace, limits, 2, warm_up)
+        kept = slice(warm_up, None)
+        answered = result.outcome[kept] == Outcome.OK
+        work = trace.upstream_us + trace.hold_us + trace.write_us
+        total = np.maximum(0, result.end_us - trace.arrival_us // 2 - work)[kept][answered]
+        waits = [each[kept] for each in (result.heap_wait_us, result.heap_update_wait_us, result.direct_wait_us)]
+        assert counted.outcomes.tolist() == np.bincount(result.outcome[kept], minlength=len(Outcome)).tolist()
+        assert counted.waits.tolist() == [count_waits(lengths).tolist() for lengths in (*waits, total)]
+        assert counted.questions == result.questions
 
 
 def recorded(seed: int, shape: Shape) -> tuple[Slice, list[tuple[SimpleNamespace, str]]]:
@@ -54,13 +102,6 @@ def _hashes(
     return chance.integers(-(1 << 62), 1 << 62, int(codes.max()) + 1)[codes]
 
 
-@pytest.mark.parametrize("load", [2, 7, 1000])
-@pytest.mark.parametrize("rule", RULES)
-def test_kernel_does_at_higher_loads_what_the_limiter_does(rule: str, load: int) -> None:
-    trace = random_trace(11, Shape(requests=120, span_us=6_000))
-    assert_same(kernel.replay(trace, RULES[rule], load), replay_by_the_real_limiter(trace, RULES[rule], load))
-
-
 @pytest.mark.parametrize("fairness", FAIRNESS)
 @pytest.mark.parametrize("cap", [100, 40])
 def test_each_key_of_fairness_is_the_proxys_own_and_shares_as_the_limiter_does(fairness: Fairness, cap: int) -> None:
@@ -71,7 +112,7 @@ def test_each_key_of_fairness_is_the_proxys_own_and_shares_as_the_limiter_does(f
         assert trace.share.tolist() == pd.factorize(np.array(keys, dtype=object))[0].tolist()
     limits = replace(RULES["fair"], fairness=fairness, key_cap_percent=cap)
     for load in (1, 5):
-        assert_same(kernel.replay(trace, limits, load), replay_by_the_real_limiter(trace, limits, load))
+        agree(trace, limits, load)
 
 
 @pytest.mark.parametrize("rule", ["fifo", "fair", "capped"])
@@ -84,7 +125,7 @@ def test_more_clients_do_what_the_limiter_does_with_as_many(rule: str) -> None:
     limits = replace(RULES[rule], fairness="tenant" if RULES[rule].fairness != "fifo" else "fifo")
     trace = thrice.trace(limits.fairness)
     assert (np.diff(trace.arrival_us) >= 0).all()
-    assert_same(kernel.replay(trace, limits), replay_by_the_real_limiter(trace, limits))
+    agree(trace, limits)
 
 
 @pytest.mark.parametrize("fleet", [2, 3])
@@ -96,8 +137,7 @@ def test_each_proxy_of_a_fleet_does_what_the_limiter_does_with_its_clients(fleet
     for replica in range(fleet):
         mine = whole.of_replica(replica, fleet)
         clients.append(set(mine.names["client"].tolist()))
-        expected = replay_by_the_real_limiter(mine.trace("tenant"), limits, 3)
-        assert_same(kernel.replay(mine.trace("tenant"), limits, 3), expected)
+        expected = agree(mine.trace("tenant"), limits, 3)
         (counted,) = simulate(mine, [limits], 3)
         assert counted.outcomes.tolist() == np.bincount(expected.outcome, minlength=len(Outcome)).tolist()
         outcomes += counted.outcomes
@@ -119,18 +159,64 @@ def test_each_proxy_of_a_fleet_does_what_the_limiter_does_with_its_clients(fleet
 def test_whatever_the_load_and_the_key_both_agree(
     seed: int, load: int, fairness: Fairness, cap: int, coalescing: bool, heap: int
 ) -> None:
-    trace = one_trace(seed)
     limits = replace(
         RULES["fair"], fairness=fairness, key_cap_percent=cap, coalescing=coalescing, heap_bytes=heap, heap_queue=9
     )
-    assert_same(kernel.replay(trace, limits, load), replay_by_the_real_limiter(trace, limits, load))
+    agree(random_trace(seed, Shape(requests=40, span_us=3_000, clients=8, keys=3)), limits, load)
 
 
-def one_trace(seed: int) -> Trace:
-    return random_trace(seed, Shape(requests=40, span_us=3_000, clients=8, keys=3))
+# --- whatever is asked ----------------------------------------------------------------------------
+
+SMALL = st.integers(0, 12)
 
 
-def test_a_load_without_limits_only_changes_when_requests_come() -> None:
-    trace = one_trace(1)
-    free = Limits(heap_bytes=0, direct_bytes=0, coalescing=False)
-    assert_same(kernel.replay(trace, free, 50), replay_by_the_real_limiter(trace, free, 50))
+@st.composite
+def small_traces(draw: st.DrawFn) -> Trace:
+    n = draw(st.integers(1, 14))
+
+    def numbers(least: int, most: int) -> list[int]:
+        return draw(st.lists(st.integers(least, most), min_size=n, max_size=n))
+
+    def int64s(least: int, most: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+        return np.array(numbers(least, most), np.int64)
+
+    question = np.array(numbers(0, 3), np.int32)
+    write_us = int64s(0, 6)
+    return Trace(
+        arrival_us=np.sort(int64s(0, 20)),
+        question=question,
+        share=np.array(numbers(0, 2), np.int32),
+        client=np.array(numbers(0, 4), np.int32),
+        broker=question % 2,
+        estimate_bytes=int64s(0, 8),
+        heap_bytes=int64s(0, 12),
+        direct_bytes=int64s(0, 12),
+        upstream_us=int64s(0, 6),
+        hold_us=int64s(0, 3),
+        write_us=write_us,
+        direct_us=np.minimum(int64s(0, 6), write_us),
+        cancel_us=int64s(NEVER, 9),
+    )
+
+
+small_limits = st.builds(
+    Limits,
+    heap_bytes=st.sampled_from([0, 5, 12, 20]),
+    direct_bytes=st.sampled_from([0, 5, 12, 20]),
+    heap_timeout_us=SMALL,
+    direct_timeout_us=SMALL,
+    heap_queue=st.integers(0, 4),
+    direct_queue=st.integers(0, 3),
+    request_timeout_us=st.integers(0, 30),
+    max_outstanding_per_broker=st.integers(0, 3),
+    coalescing=st.booleans(),
+    fairness=st.sampled_from(["fifo", "tenant"]),
+    key_cap_percent=st.sampled_from([100, 50, 20]),
+    max_answer_bytes=st.sampled_from([None, 0, 8]),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(trace=small_traces(), limits=small_limits)
+def test_both_agree_on_whatever_is_asked(trace: Trace, limits: Limits) -> None:
+    agree(trace, limits)

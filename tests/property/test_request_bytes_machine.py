@@ -111,6 +111,13 @@ class RequestBytesMachine(RuleBasedStateMachine):
         assert len(self.bytes) == 0
         assert not self.bytes.scarce
 
+    @precondition(lambda self: any(sender.waits for sender in self.senders))
+    @rule()
+    def a_wait_is_no_busy_loop(self) -> None:
+        for _ in range(100):
+            self.runs(0.0)
+        assert not self.soon
+
     @invariant()
     def books_are_right(self) -> None:
         record = self.bytes.record()

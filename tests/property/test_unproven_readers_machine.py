@@ -5,7 +5,6 @@ freedom from deadlock.
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +16,7 @@ from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Charge, Permit
 from proxy.requests.reader_shares import AnswerShare
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
 
 LIMIT, PERCENT = 20, 50
@@ -27,40 +27,8 @@ PICK = st.integers(0, 1000)
 
 
 @dataclass(eq=False)
-class Reader:
-    """A client's output as the rule sees it."""
-
-    reads: bool
-    room: int = 0
-    expected_bytes: int = 0
-    callers: list[Callable[[], None]] = field(default_factory=list)
-
-    def call(self, answered: Callable[[], None]) -> None:
-        self.callers.append(answered)
-
-    def uncall(self, answered: Callable[[], None]) -> None:
-        if answered in self.callers:
-            self.callers.remove(answered)
-
-    def pong(self) -> None:
-        callers, self.callers = self.callers, []
-        for answered in callers:
-            answered()
-
-    @property
-    def busy(self) -> bool:
-        return self.expected_bytes > 0
-
-    async def earlier_bodies(self) -> None:
-        await asyncio.sleep(0)
-
-    def has_room_for(self, size: int) -> bool:
-        return size <= self.room
-
-
-@dataclass(eq=False)
 class Member:
-    output: Reader
+    output: ReaderOutput
     left: bool = False
 
     @property
@@ -76,7 +44,7 @@ class List:
     direct: AsyncSemaphore
     key: str
     size: int
-    reader: Reader
+    reader: ReaderOutput
     share: Permit | None = None
     memory: Permit | None = None
     task: "asyncio.Task[None] | None" = field(default=None, repr=False)
@@ -112,6 +80,11 @@ class List:
             self.end()
             raise
 
+    @property
+    def shared(self) -> bool:
+        """Return whether it has a share, which it was given before its client was proven, too."""
+        return self.share is not None
+
     def proven(self) -> None:
         self.reader.reads = True
         if self.share is not None:
@@ -133,11 +106,14 @@ class Schema(List):
         try:
             while not self.answer.try_take(self.size, self.size):
                 await self.answer.wait(self.size)
-            self.share = self.answer._permit
             self.memory = await self.direct.acquire(self.size, key=self.key)
         except asyncio.CancelledError:
             self.end()
             raise
+
+    @property
+    def shared(self) -> bool:
+        return self.answer.held
 
     def proven(self) -> None:
         super().proven()
@@ -165,7 +141,7 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
 
     @rule(size=SIZES, reads=st.booleans(), key=st.sampled_from("ab"), kind=st.sampled_from([List, Schema]))
     def arrive(self, size: int, reads: bool, key: str, kind: type[List]) -> None:
-        new = kind(self.rule, self.limiter.direct, key, size, Reader(reads))
+        new = kind(self.rule, self.limiter.direct, key, size, ReaderOutput(reads=reads))
         new.task = self.loop.create_task(new.go())
         self.lists.append(new)
         self.step()
@@ -205,7 +181,7 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
 
     @invariant()
     def proven_readers_wait_only_for_memory_that_proven_readers_hold(self) -> None:
-        waiting = [each.size for each in self.lists if each.memory is None and each.reader.reads and not each.share]
+        waiting = [each.size for each in self.lists if each.memory is None and each.reader.reads and not each.shared]
         if waiting:
             assert sum(each.size for each in self.holding(reads=True)) + HALF + max(waiting) > LIMIT
 

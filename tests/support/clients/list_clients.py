@@ -52,11 +52,6 @@ class ListClient(Endpoint):
     def gone(self) -> bool:
         return self.cause is not None
 
-    @property
-    def under_way(self) -> int:
-        """Count the tasks that have not ended."""
-        return len(self._scope)
-
     def start(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None) -> Callable[[], object]:
         """Run `work` as long as the client is there."""
         return self._scope.start(work, on_end)

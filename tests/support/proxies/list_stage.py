@@ -23,6 +23,7 @@ from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import DisconnectCause
@@ -32,7 +33,7 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
-from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.requests.topic_lists.groups import ListGroup
 from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
@@ -91,6 +92,7 @@ class BrokerEnd:
         self.transport = MemoryTransport(stage.loop)
         self.transport.connect(connection)
         self.principal: object = None
+        self.address = BROKER
         self.questions: list[Asked] = []
         self._stage = stage
         self._read = 0
@@ -112,8 +114,8 @@ class BrokerEnd:
         """Note the questions that have arrived."""
         found, end = commands_in(bytes(self.transport.peer_bytes[self._read :]))
         self._read += end
-        if self.connection in self._stage.pool._keys:
-            self.principal = self._stage.pool._keys[self.connection].principal
+        if (key := self._stage.pool._keys.get(self.connection)) is not None:
+            self.principal, self.address = key.principal, key.broker
         for command in found:
             if command.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE:
                 request = command.getTopicsOfNamespace
@@ -164,26 +166,6 @@ class MemoryDialer:
         return end.connection
 
 
-class NotedGroups:
-    """Keep every group that was made, beside the service's books."""
-
-    def __init__(self, service: TopicListService) -> None:
-        self.all: list[ListGroup] = []
-        self._join = service._groups.join
-        service._groups.join = self.join  # type: ignore[method-assign]
-
-    def join(self, *given: Any, **named: Any) -> Any:
-        joined = self._join(*given, **named)
-        if joined[2]:
-            self.all.append(joined[0])
-        return joined
-
-    def live(self) -> list[ListGroup]:
-        """Give the groups that have members, and forget the others."""
-        self.all = [group for group in self.all if group.members]
-        return self.all
-
-
 @dataclass
 class Sizes:
     """The limits of a stage, in bytes and seconds."""
@@ -210,8 +192,9 @@ class Sizes:
 class ListStage:
     """A proxy's topic-list path, its clients and its brokers."""
 
-    def __init__(self, sizes: Sizes | None = None) -> None:
+    def __init__(self, sizes: Sizes | None = None, choice: BrokerChoice | None = None) -> None:
         self.loop = SteppedLoop()
+        self.choice = choice or OneBroker(BROKER)
         self.sizes = sizes or Sizes()
         self.versions: dict[str, int] = {}
         self.brokers: list[BrokerEnd] = []
@@ -264,7 +247,7 @@ class ListStage:
             log,
             pool_limits,
             connect_frames,
-            OneBroker(BROKER),
+            self.choice,
         )
         self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time), sizes.limits)
         self.service = TopicListService(
@@ -272,7 +255,7 @@ class ListStage:
             self.limiter,
             self.queues,
             self.pool,
-            OneBroker(BROKER),
+            self.choice,
             SlabPool(0),
             self.pump,
             self.loop_budget,
@@ -283,7 +266,6 @@ class ListStage:
             self.usage,
             UnprovenReaders(self.limiter, LimiterMetrics(loop.time), loop, sizes.unproven_percent),
         )
-        self.groups = NotedGroups(self.service)
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
             self.events,
@@ -338,7 +320,6 @@ class ListStage:
             self.loop.step(1)
             for broker in self.brokers:
                 broker.take()
-        self.groups.live()
 
     def call(self, function: Callable[..., Any], *given: Any) -> Any:
         """Call something that expects the loop to run."""
@@ -350,7 +331,7 @@ class ListStage:
 
     def advance(self, seconds: float) -> None:
         """Let time pass and what is due happen."""
-        unread = sum(client.output._permit.size for client in self.clients if client.output._permit is not None)
+        unread = sum(client.output.held_bytes for client in self.clients)
         self.held_byte_us["heap_byte_us"] += round(self.limiter.heap.held * seconds * 1e6)
         self.held_byte_us["direct_byte_us"] += round((self.limiter.direct.held - unread) * seconds * 1e6)
         self.loop.now += seconds
@@ -374,15 +355,17 @@ class ListStage:
             "estimates": queue.reservations.held + queue.reservations.queue_size,
             "room": queue.answers.held + queue.answers.queue_size,
             "arriving": len(self.service.arriving),
-            "groups": len(self.service._groups),
+            "groups": len(self.service.groups),
             "work": len(self.service._scope),
-            "live": len(self.groups.live()),
+            "live": len(self.service.groups.registry),
             "pump": len(self.pump),
             "put off": len(self.loop_budget),
         }
 
-    def key(self, client: ListClient, namespace: str) -> GroupKey:
-        return GroupKey.of(BROKER, client.principal, pb.CommandGetTopicsOfNamespace(request_id=0, namespace=namespace))
+    def live_groups(self) -> list[ListGroup]:
+        """Give the groups that have members."""
+        registry = self.service.groups.registry
+        return [entry.member for number in registry.ids() if (entry := registry.find(number)) is not None]
 
     def close(self) -> None:
         """End everything; what was reported is the test's to judge."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from limiter.dual import LimitType
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
@@ -117,38 +118,24 @@ def test_bytes_sent_count_for_each_client_that_got_the_list(stage: ListStage, me
 
 
 @pytest.mark.parametrize("members", [1, 3])
-def test_a_list_refused_direct_memory_names_the_direct_limiter_and_counts_for_each_client(
-    stage: ListStage, members: int
+@pytest.mark.parametrize(("memory", "text"), [("direct", DIRECT_REFUSAL), ("heap", HEAP_REFUSAL)])
+def test_a_list_refused_memory_names_its_limiter_and_counts_for_each_client(
+    stage: ListStage, members: int, memory: str, text: str
 ) -> None:
-    direct = stage.limiter.direct
-    with taken(direct, direct.limit):
-        clients = asked_by(stage, members)
-        answer(stage)
-        assert direct.queue_size == 1
-        stage.advance(11)
-    assert [client.commands()[0].error.message for client in clients] == [DIRECT_REFUSAL] * members
-    assert [(refusal.limiter, refusal.held) for refusal in stage.refusals.recent] == [
-        ("direct", direct.limit)
-    ] * members
-    for name in used(stage):
-        assert (name.sent_bytes, name.refused) == (0, members)
-
-
-@pytest.mark.parametrize("members", [1, 3])
-def test_a_list_refused_heap_memory_names_the_heap_limiter_and_counts_for_each_client(
-    stage: ListStage, members: int
-) -> None:
-    heap = stage.limiter.heap
-    with taken(heap, heap.limit):
+    semaphore = stage.limiter.of(LimitType(memory))
+    with taken(semaphore, semaphore.limit):
         clients = [stage.client("alice") for _ in range(members)]
         for client in clients:
             stage.ask(client)
         stage.step()
+        if stage.asked():
+            answer(stage)
         stage.advance(11)
-    assert [client.commands()[0].error.message for client in clients] == [HEAP_REFUSAL] * members
-    assert [(refusal.limiter, refusal.held) for refusal in stage.refusals.recent] == [("heap", heap.limit)] * members
+    assert [client.commands()[0].error.message for client in clients] == [text] * members
+    refusals = [(refusal.limiter, refusal.held) for refusal in stage.refusals.recent]
+    assert refusals == [(memory, semaphore.limit)] * members
     for name in used(stage):
-        assert (name.byte_seconds, name.refused) == (0, members)
+        assert (name.sent_bytes, name.refused) == (0, members)
 
 
 # --- time -----------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from proxy.net.pump import Body, Pump
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
 from proxy.requests.topic_lists.service import ListRequest
 from tests.support.brokers.answers import answer_of
-from tests.support.clients.list_clients import ListClient, commands_in, turns
+from tests.support.clients.list_clients import ListClient, turns
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.list_stage import KIB, Asked, ListStage, Sizes
-from tests.support.sockets.endpoints import hangup_watcher, recording_link
+from tests.support.sockets.endpoints import hangup_watcher
 
 
 def permit_for(answer: TopicListAnswer) -> Permit:
@@ -69,52 +69,6 @@ def test_without_a_descriptor_the_slabs_serve(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(os, "memfd_create", none_left)
     assert encoded(10 * PAGED_FROM_BYTES, 5) is SlabListBody
-
-
-def test_pages_that_cannot_be_filled_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        answer = answer_of(2 * PAGED_FROM_BYTES)
-        opened = len(os.listdir("/proc/self/fd"))
-
-        def full(pages: PagedBody, piece: memoryview) -> None:
-            raise OSError(errno.ENOSPC, "no space left")
-
-        monkeypatch.setattr(PagedBody, "append", full)
-        with pytest.raises(OSError, match="no space"):
-            await encode(answer, 5, permit_for(answer))
-        assert len(os.listdir("/proc/self/fd")) == opened
-
-    run_virtual(main())
-
-
-def test_all_forms_are_the_same_bytes_but_for_the_request_id() -> None:
-    async def main() -> None:
-        seen = set()
-        for size, members in ((1_000_000, 1), (1_000_000, 2), (30_000, 1), (30_000, 2)):
-            answer = answer_of(size)
-            pump = Pump(asyncio.get_running_loop(), lambda: 0.0)
-            async with hangup_watcher() as hangup, recording_link() as (endpoint, peer):
-                client = ListClient(
-                    endpoint.loop,
-                    hangup,
-                    AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1, clock=ManualClock()),
-                )
-                client.output._endpoint = endpoint
-                body = await encode(answer, members, permit_for(answer))
-                frame_bytes = len(answer.prefix(4711)) + answer.size
-                writing = endpoint.loop.create_task(client.output.send_pumped(body.prefix(4711), body.body, pump))
-                data = await peer.read(frame_bytes)
-                await writing
-                body.close()
-                client.leave()
-                await turns()
-            pump.close()
-            (command,), _ = commands_in(data)
-            assert command.getTopicsOfNamespaceResponse.request_id == 4711
-            seen.add((size, tuple(command.getTopicsOfNamespaceResponse.topics)))
-        assert len(seen) == 2
-
-    run_virtual(main())
 
 
 @pytest.mark.parametrize(("size", "members"), [(1_000_000, 1), (1_000_000, 2), (30_000, 1), (30_000, 2)])
@@ -265,17 +219,6 @@ class TestNothingIsLeft:
             answer(stage, stage.asked()[0])
             assert (slabs_alive(), stage.limiter.direct.queue_size) == (1, 1)
             all_leave(stage, clients)
-            assert (slabs_alive(), stage.limiter.heap.held) == (0, 0)
-            assert held is not None
-            held.release()
-
-    def test_when_it_is_refused_direct_memory(self, slabs_alive: Callable[[], int], members: int) -> None:
-        with closing(ListStage(Sizes(direct=30 * KIB))) as stage:
-            held = stage.limiter.direct.try_acquire(20 * KIB)
-            clients = one_list(stage, members, 1 << 40)
-            answer(stage, stage.asked()[0])
-            stage.advance(11)
-            assert [client.commands()[0].type for client in clients] == [pb.BaseCommand.ERROR] * members
             assert (slabs_alive(), stage.limiter.heap.held) == (0, 0)
             assert held is not None
             held.release()

@@ -14,10 +14,6 @@ def request(
     )
 
 
-def test_an_unknown_namespace_costs_the_initial_estimate() -> None:
-    assert ListSizes(1024).estimate(request("t/n")) == 1024
-
-
 def test_the_last_cost_is_the_next_estimate() -> None:
     sizes = ListSizes(1024)
     sizes.learn(request("t/n", request_id=1), 5000)
@@ -39,13 +35,6 @@ def test_the_oldest_goes_when_there_are_too_many() -> None:
         sizes.learn(request(namespace), 100 + number)
     assert len(sizes) == 2
     assert [sizes.estimate(request(name)) for name in ("t/a", "t/b", "t/c")] == [102, 1024, 103]
-
-
-def test_entries_never_exceed_the_bound() -> None:
-    sizes = ListSizes(1024, max_entries=10)
-    for number in range(1000):
-        sizes.learn(request(f"t/{number}"), number)
-        assert len(sizes) <= 10
 
 
 def test_what_an_entry_costs_is_not_the_clients_choice() -> None:

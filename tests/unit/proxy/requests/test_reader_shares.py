@@ -1,7 +1,7 @@
 """Which answers take a share of direct memory, and what a client may have without one."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import pytest
@@ -10,37 +10,11 @@ from limiter.errors import PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
 from proxy.net.spill.judge import LEAST_REST_BYTES
 from proxy.requests.reader_shares import PINGS_A_TURN, AnswerShare, Call, ReaderShares
+from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
 
 LIMIT = 1000 * 1024
 PART = LIMIT // 4
-
-
-class Client:
-    """A client's output as the rule sees it."""
-
-    def __init__(self, *, reads: bool = False, room: int = 0, busy: bool = False) -> None:
-        self.reads = reads
-        self.room = room
-        self.expected_bytes = 0
-        self._busy = busy
-        self.waited = 0
-
-    @property
-    def busy(self) -> bool:
-        return self._busy or self.expected_bytes > 0
-
-    def has_room_for(self, size: int) -> bool:
-        return size + self.expected_bytes <= self.room
-
-    def call(self, answered: Callable[[], None]) -> None:
-        """Keep silent: this client reads no PING."""
-
-    def uncall(self, answered: Callable[[], None]) -> None:
-        """Expect no PONG any more."""
-
-    async def earlier_bodies(self) -> None:
-        self.waited += 1
 
 
 class Disk:
@@ -62,19 +36,19 @@ def shares(percent: int = 50) -> ReaderShares:
     return found
 
 
-def answer(rule: ReaderShares, client: Client) -> AnswerShare:
+def answer(rule: ReaderShares, client: ReaderOutput) -> AnswerShare:
     output: Any = client
     return rule.for_answer(output, "key")
 
 
-def needs(rule: ReaderShares, client: Client, size: int | None) -> bool:
+def needs(rule: ReaderShares, client: ReaderOutput, size: int | None) -> bool:
     output: Any = client
     return rule.holds_for_list(output, size)
 
 
 async def test_answers_for_clients_that_answer_no_ping_have_a_quarter_at_most() -> None:
     rule = shares()
-    first, second = answer(rule, Client()), answer(rule, Client())
+    first, second = answer(rule, ReaderOutput()), answer(rule, ReaderOutput())
     assert first.try_take(PART - 1, PART - 1)
     assert not second.try_take(2, 2)
     first.end()
@@ -86,12 +60,12 @@ async def test_answers_for_clients_that_answer_no_ping_have_a_quarter_at_most() 
 
 async def test_without_the_rule_nobody_takes_a_share() -> None:
     rule = shares(100)
-    assert answer(rule, Client()).try_take(LIMIT, LIMIT)
+    assert answer(rule, ReaderOutput()).try_take(LIMIT, LIMIT)
     assert rule.semaphore.held == 0
 
 
 async def test_what_fits_into_the_socket_counts_until_it_is_there() -> None:
-    rule, client = shares(), Client(room=100)
+    rule, client = shares(), ReaderOutput(room=100)
     first, second = answer(rule, client), answer(rule, client)
     assert first.try_take(60, 600)
     assert (rule.semaphore.held, client.expected_bytes) == (0, 60)
@@ -103,7 +77,7 @@ async def test_what_fits_into_the_socket_counts_until_it_is_there() -> None:
 
 
 async def test_a_client_that_reads_has_one_answer_without_a_share() -> None:
-    rule, client = shares(), Client(reads=True)
+    rule, client = shares(), ReaderOutput(reads=True)
     first, second = answer(rule, client), answer(rule, client)
     assert first.try_take(LIMIT, LIMIT)
     assert second.try_take(10, 10)
@@ -113,8 +87,8 @@ async def test_a_client_that_reads_has_one_answer_without_a_share() -> None:
 
 
 async def test_a_client_that_reads_takes_its_earlier_answers_before_a_share() -> None:
-    rule, client = shares(), Client(reads=True, busy=True)
-    taken, late = answer(rule, Client()), answer(rule, client)
+    rule, client = shares(), ReaderOutput(reads=True, busy=True)
+    taken, late = answer(rule, ReaderOutput()), answer(rule, client)
     assert taken.try_take(PART, PART)
     assert not late.try_take(10, 10)
     await late.wait(10)
@@ -144,30 +118,14 @@ async def test_a_list_that_can_go_to_disk_counts_half_while_there_is_room() -> N
 async def test_with_a_disk_too_a_list_needs_a_share_until_its_client_reads() -> None:
     rule = shares()
     rule.disk = Disk(room=True)
-    assert needs(rule, Client(), LEAST_REST_BYTES)
-    assert needs(rule, Client(), None)
-    assert not needs(rule, Client(reads=True), LEAST_REST_BYTES)
-    assert not needs(rule, Client(room=LEAST_REST_BYTES), LEAST_REST_BYTES)
-
-
-class Called(Client):
-    """A client that keeps whom its PONG calls."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.answered: Callable[[], None] | None = None
-        self.pings = 0
-
-    def call(self, answered: Callable[[], None]) -> None:
-        self.pings += 1
-        self.answered = answered
-
-    def uncall(self, answered: Callable[[], None]) -> None:
-        self.answered = None
+    assert needs(rule, ReaderOutput(), LEAST_REST_BYTES)
+    assert needs(rule, ReaderOutput(), None)
+    assert not needs(rule, ReaderOutput(reads=True), LEAST_REST_BYTES)
+    assert not needs(rule, ReaderOutput(room=LEAST_REST_BYTES), LEAST_REST_BYTES)
 
 
 async def test_thousands_of_clients_get_their_pings_a_few_at_a_time_and_each_may_answer() -> None:
-    clients: list[Any] = [Called() for _ in range(3 * PINGS_A_TURN)]
+    clients: list[Any] = [ReaderOutput() for _ in range(3 * PINGS_A_TURN)]
     call = Call(clients)
     waiting = asyncio.get_running_loop().create_task(call.unless_answered(asyncio.sleep(1000, "given")))
     counts = []
@@ -175,21 +133,21 @@ async def test_thousands_of_clients_get_their_pings_a_few_at_a_time_and_each_may
         await asyncio.sleep(0)
         counts.append(sum(client.pings for client in clients))
     assert counts == [PINGS_A_TURN, 2 * PINGS_A_TURN, 3 * PINGS_A_TURN, 3 * PINGS_A_TURN]
-    joined: Any = Called()
+    joined: Any = ReaderOutput()
     call.add(joined)
     call.add(clients[0])
     assert (joined.pings, clients[0].pings) == (1, 1)
-    clients[-1].answered()
+    clients[-1].pong()
     assert await waiting is None
-    assert not any(client.answered for client in [*clients, joined])
+    assert not any(client.callers for client in [*clients, joined])
 
 
 async def test_no_ping_goes_out_when_the_wait_is_over() -> None:
     async def at_once() -> str:
         return "given"
 
-    clients: list[Any] = [Called() for _ in range(2 * PINGS_A_TURN)]
+    clients: list[Any] = [ReaderOutput() for _ in range(2 * PINGS_A_TURN)]
     assert await Call(clients).unless_answered(at_once()) == "given"
     await asyncio.sleep(0)
     assert sum(client.pings for client in clients) == PINGS_A_TURN
-    assert not any(client.answered for client in clients)
+    assert not any(client.callers for client in clients)

@@ -1,12 +1,11 @@
 """Memory for commands goes to those who wait in turns by network, at once, and never to one network alone."""
 
 import asyncio
-import random
 
 import pytest
 
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.requests.request_bytes import LEAST_TURNS, MANY_OUTSTANDING, MOST_LOOKS, RESERVE_OF, RequestBytes, _Books
+from proxy.requests.request_bytes import LEAST_TURNS, MANY_OUTSTANDING, RESERVE_OF, RequestBytes
 from tests.support.clients.list_clients import turns
 
 LIMIT = 1000
@@ -69,11 +68,6 @@ class Client:
         self.served()
         if self.commands:
             self.line.bytes.wait(self)
-
-
-@pytest.fixture
-def from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(random, "randrange", lambda below: 0)
 
 
 @pytest.mark.threat("large-commands-silent-broker")
@@ -170,16 +164,6 @@ async def test_a_crowd_of_one_network_with_few_outstanding_each_leaves_half_of_t
     assert line.order[-1] is newcomer
 
 
-async def test_limit_and_reserve_are_passed_by_one_command() -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT)
-    for number in range(1000):
-        line.crowd(2, f"192.0.2.{number}", outstanding=FEW, size=30)
-    await turns(10)
-    assert LIMIT + RESERVE // 2 < line.used < LIMIT + RESERVE + 30
-    assert line.waiting == 2000 - (line.used - LIMIT) // 30
-
-
 async def test_who_waits_with_many_outstanding_joins_those_with_few_when_answers_have_come() -> None:
     line = Line()
     line.bytes.hold("198.51.100.1", LIMIT)
@@ -191,87 +175,6 @@ async def test_who_waits_with_many_outstanding_joins_those_with_few_when_answers
     await turns(2)
     assert line.order == [pipelining]
     assert line.waiting == 0
-
-
-async def test_connections_of_a_network_have_turns_in_the_order_of_coming(from_the_beginning: None) -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT)
-    crowd = line.crowd(5, commands=3)
-    line.bytes.release("198.51.100.1", LIMIT)
-    await turns(1)
-    assert line.order == crowd * 3
-
-
-async def test_the_connection_that_begins_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = Line()
-    monkeypatch.setattr(random, "randrange", lambda below: below - 2)
-    line.bytes.hold("198.51.100.1", LIMIT)
-    crowd = line.crowd(5)
-    line.bytes.release("198.51.100.1", LIMIT)
-    await turns(1)
-    assert line.order == [crowd[3], crowd[4], *crowd[:3]]
-
-
-@pytest.mark.parametrize("outstanding", [FEW, MANY])
-async def test_nothing_is_left_of_clients_that_leave(outstanding: int) -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT + RESERVE)
-    for client in line.crowd(50, outstanding=outstanding):
-        line.bytes.leave(client)
-        line.bytes.leave(client)
-    assert line.waiting == 0
-    line.bytes.release("198.51.100.1", LIMIT + RESERVE)
-    await turns(2)
-    assert (len(line.bytes), line.used, line.order) == (0, 0, [])
-    assert not line.bytes.scarce
-
-
-async def test_a_wait_for_memory_is_no_busy_loop() -> None:
-    line = Line()
-    line.crowd(1000, outstanding=FEW, size=10)
-    line.crowd(10, outstanding=MANY)
-    await turns(2)
-    assert line.waiting > 800
-    assert not line.bytes._scheduled
-
-
-def crowd_of_networks(line: Line, count: int, size: int) -> list[Client]:
-    """Let a client of each of many networks wait, all of which hold `size` bytes."""
-    for number in range(count):
-        line.bytes.hold(f"network {number}", size)
-    return [line.crowd(1, f"network {number}", outstanding=FEW)[0] for number in range(count)]
-
-
-@pytest.mark.threat("large-commands-silent-broker")
-async def test_who_has_no_room_is_not_judged_again_in_each_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    line, judged = Line(), 0
-    has_room = _Books.has_room
-
-    def counted(books: _Books, network: str) -> bool:
-        nonlocal judged
-        judged += 1
-        return has_room(books, network)
-
-    monkeypatch.setattr(_Books, "has_room", counted)
-    crowd = crowd_of_networks(line, LIMIT + RESERVE - 1, 1)
-    most = 0
-    while line.bytes._scheduled:
-        before = judged
-        await turns(1)
-        most = max(most, judged - before)
-    # One byte is left, and each holds as much.
-    assert (line.order, line.waiting) == ([], len(crowd))
-    assert most <= MOST_LOOKS
-    judged = 0
-    for client in crowd[:10]:
-        line.bytes.leave(client)
-        await turns(1)
-    assert judged == 0
-    line.bytes.release(crowd[10].network, 1)
-    await turns(2)
-    assert crowd[10] in line.order
-    assert line.bytes._books.left <= 0
-    assert judged < 10
 
 
 async def test_a_network_that_had_no_room_in_its_turn_has_it_when_others_have_given_memory_back() -> None:
@@ -304,41 +207,6 @@ async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_
     await turns(2)
     assert line.order == [client]
     assert len(line.bytes) == 2
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_nobody_with_room_is_left_waiting_and_nobody_without_is_served(seed: int) -> None:
-    line, draw = Line(), random.Random(seed)
-    held: list[tuple[str, int]] = []
-
-    class Served(Client):
-        def served(self) -> None:
-            super().served()
-            held.append((self.network, self.size))
-
-    waiting: list[Client] = []
-    for _ in range(400):
-        network = f"network {draw.randrange(12)}"
-        match draw.randrange(4):
-            case 0 | 1:
-                client = Served(line, network, FEW, draw.choice((1, 20, 90)), draw.randrange(1, 4))
-                waiting.append(client)
-                client.asks()
-            case 2 if held:
-                line.bytes.release(*held.pop(draw.randrange(len(held))))
-            case 3 if waiting:
-                line.bytes.leave(waiting.pop(draw.randrange(len(waiting))))
-        await turns(2)
-        books = line.bytes._books
-        assert not line.bytes._scheduled
-        left_out = [client for client in waiting if client.commands and client.network in line.bytes._few._lines]
-        if books.left > 0:
-            assert not any(books.has_room(client.network) for client in left_out)
-    while held:
-        line.bytes.release(*held.pop())
-        await turns(2)
-    assert line.waiting == 0
-    assert (len(line.bytes), line.used) == (0, 0)
 
 
 async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:

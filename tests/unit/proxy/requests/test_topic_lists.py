@@ -10,9 +10,10 @@ import pytest
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
+from proxy.core.errors import HEAP_REFUSAL
 from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.topic_lists.service import A_BURST, ListRequest
+from proxy.requests.topic_lists.unproven import UnprovenReaders
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
@@ -55,22 +56,6 @@ def errors(client: ListClient) -> list[tuple[int, str]]:
     return [(command.error.error, command.error.message) for command in client.commands()]
 
 
-def test_a_storm_in_which_topics_are_created_costs_two_questions(stage: ListStage) -> None:
-    first, clients = group_behind_a_question(stage, 50)
-    stage.versions["t/n"] = 1
-    late = [stage.client() for _ in range(50)]
-    for client in late:
-        stage.ask(client)
-    stage.step()
-    answer(stage, first)
-    (second,) = stage.asked()
-    assert second.version == 1
-    answer(stage, second)
-    assert stage.counters.requests.list_questions == 3, "one of them to have a connection"
-    lists = [client.commands()[0].getTopicsOfNamespaceResponse for client in (*clients, *late)]
-    assert {answered.topics[0] for answered in lists} == {"t/n None 1"}
-
-
 def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> None:
     warm(stage)
     stage.ask(stage.client())
@@ -81,7 +66,7 @@ def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> N
     stage.advance(10)
     stage.ask(late)
     stage.step()
-    (group,) = stage.groups.live()[1:]
+    (group,) = stage.live_groups()[1:]
     assert len(group.members) == 2
     # The question before it has been given up at 20 s; its successor's is on the wire.
     stage.advance(5 + STEP_SECONDS)
@@ -91,12 +76,6 @@ def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> N
     assert late.commands() == []
     answer(stage, stage.asked()[1])
     assert late.commands()[0].type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-
-
-def test_a_group_is_charged_to_its_first_member(stage: ListStage) -> None:
-    first, clients = group_behind_a_question(stage, 3)
-    answer(stage, first)
-    assert charged(stage.limiter.heap) == [clients[0].name]
 
 
 def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
@@ -152,19 +131,6 @@ def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_wa
     assert stage.limiter.direct.top_holders(9) == []
 
 
-def test_a_question_lost_twice_is_one_error_for_each_member(stage: ListStage) -> None:
-    first, clients = group_behind_a_question(stage, 3)
-    answer(stage, first)
-    for _ in range(2):
-        (asked,) = stage.asked()
-        stage.call(asked.broker.lose)
-        stage.step(30)
-    assert [errors(client)[0][0] for client in clients] == [ServerError.ServiceNotReady] * 3
-    assert [len(client.commands()) for client in clients] == [1, 1, 1]
-    assert stage.counters.requests.lists_asked_again == 1
-    assert not any(stage.books().values())
-
-
 def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
     with closing(ListStage()) as stage:
         warm(stage)
@@ -194,21 +160,6 @@ def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
         assert len(slow[0].commands()) == 3
 
 
-def test_a_list_refused_direct_memory_is_one_error_for_each_member() -> None:
-    with closing(ListStage(Sizes(direct=30 * KIB))) as stage:
-        held = stage.limiter.direct.try_acquire(25 * KIB)
-        assert held is not None
-        clients = [stage.client() for _ in range(3)]
-        for client in clients:
-            stage.ask(client)
-        stage.step()
-        while asked := stage.asked():
-            answer(stage, asked[0], 20 * KIB)
-        stage.advance(11)
-        assert [errors(client) for client in clients] == [[(ServerError.TooManyRequests, DIRECT_REFUSAL)]] * 3
-        held.release()
-
-
 def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one_turn_each() -> None:
     with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
         held = stage.limiter.heap.try_acquire(32 * KIB)
@@ -234,7 +185,7 @@ def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one
         expected = range(WAITING - 100, -1, -100)
         assert all(now <= most for now, most in zip(stage.run(all_leave()), expected, strict=True))
         assert places() == 0
-        assert (stage.limiter.heap.growers_waiting, len(stage.service._groups)) == (0, 0)
+        assert (stage.limiter.heap.growers_waiting, stage.books()["groups"]) == (0, 0)
         held.release()
 
 
@@ -351,12 +302,13 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
     assert stage.counters.requests.list_questions == 3, "one of them to have a connection"
 
 
-def test_a_list_that_a_client_chose_by_a_pattern_makes_no_other_count_less(stage: ListStage) -> None:
-    unproven, averages = stage.service._unproven, list[int]()
-    for namespace, pattern in (("t/a", "public/.*"), ("t/b", None)):
-        before = unproven._average_bytes
-        stage.ask(stage.client(), namespace, pattern=pattern)
+def test_what_a_list_counts_as_is_learnt_from_lists_that_are_new_and_not_chosen_by_a_pattern(
+    stage: ListStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learnt = list[tuple[bool, bool]]()
+    monkeypatch.setattr(UnprovenReaders, "learn", lambda _, size, known, chosen: learnt.append((known, chosen)))
+    for pattern in ("public/.*", None, None):
+        stage.ask(stage.client(), pattern=pattern)
         stage.step()
-        answer(stage, stage.asked()[0], 20 * KIB)
-        averages.append(unproven._average_bytes - before)
-    assert averages[0] == 0 > averages[1]
+        answer(stage, stage.asked()[0])
+    assert learnt == [(False, True), (False, False), (True, False)]

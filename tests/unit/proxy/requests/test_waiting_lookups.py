@@ -1,11 +1,9 @@
-"""A lookup that waits is a record: few objects for the garbage collector, no task, and few bytes."""
+"""A lookup that waits is a record: few objects for the garbage collector, and no task."""
 
 import asyncio
 import gc
-import tracemalloc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -23,7 +21,6 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.requests import broker_turns
 from proxy.requests.counters import RequestCounters
-from proxy.requests.forwarding import ForwardedRequest, ReadyRequests
 from proxy.requests.lookups import LookupService
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.list_clients import commands_in, turns
@@ -36,8 +33,6 @@ MANY = 20_000
 # What the garbage collector walks through for each lookup that waits: the record, its request, its place and that
 # place's permit. As a task a lookup was 32 to 35 objects.
 MOST_OBJECTS = 4
-# Python's memory for a lookup that waits; 4,740 as a task.
-MOST_BYTES = 900
 
 
 class Connection:
@@ -177,20 +172,6 @@ async def test_a_lookup_that_waits_is_few_objects_and_no_task(wait: str, monkeyp
         assert objects <= MOST_OBJECTS * MANY + 1000, objects / MANY
 
 
-@pytest.mark.parametrize("wait", ["turn", "answer"])
-async def test_a_lookup_that_waits_is_few_bytes(wait: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 1 if wait == "turn" else MANY)
-    async with crowd(NO_HURRY) as of:
-        await waiting(of, 10)
-        tracemalloc.start()
-        try:
-            await waiting(of, 2000)
-            size = tracemalloc.get_traced_memory()[0]
-        finally:
-            tracemalloc.stop()
-        assert size <= MOST_BYTES * 2000, size / 2000
-
-
 async def test_what_one_turn_writes_to_a_broker_and_to_a_client_is_one_write() -> None:
     async with crowd() as of:
         for number in range(8):
@@ -203,20 +184,18 @@ async def test_what_one_turn_writes_to_a_broker_and_to_a_client_is_one_write() -
         assert (len(of.sent.answers()), of.sent.writes) == (8, 1)
 
 
-async def test_a_turn_that_comes_as_its_client_leaves_goes_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_turn_that_comes_as_its_client_leaves_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 1)
     async with crowd() as of:
         for number in range(3):
             of.ask(number)
         await turns(2)
         assert of.counters.lookups_waiting == 2
-        first = of.questions[0]
-        line = of.service.forwarder.turns._at_brokers[BrokerAddress("broker", 6650)]
-        leaving = cast(ForwardedRequest, line.waiting["192.0.2.1"]._lanes[id(of.client)][0])
-        first.answered(found())
-        leaving.cancel()
+        of.questions[0].answered(found())
+        of.requests.close()
+        of.leaving.finish()
         await turns(3)
-        assert (len(of.questions), of.counters.lookups_waiting, len(of.sent.answers())) == (2, 0, 1)
+        assert (len(of.questions), of.held) == (1, (0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("wait", ["turn", "connection", "answer"])
@@ -319,43 +298,6 @@ async def test_a_client_whose_answer_cannot_be_written_crashes_alone() -> None:
         assert [type(crash) for crash in of.crashes] == [TypeError]
         assert of.held == (0, 0, 0, 0)
         of.crashes.clear()
-
-
-class Fragile:
-    """An output, or a connection to a broker, whose own code raises if it is `broken`; `joins` until it has written."""
-
-    def __init__(self, broken: bool) -> None:
-        self.broken, self.joins = broken, False
-
-    def gather(self) -> None:
-        self.joins = True
-
-    def send_gathered(self) -> None:
-        self.joins = False
-        if self.broken:
-            raise ValueError
-
-    write_joined = send_gathered
-
-    def crashed(self, error: BaseException) -> None:
-        raise RuntimeError("its own end") from error
-
-
-async def test_a_connection_whose_end_raises_keeps_no_other_from_being_written_to() -> None:
-    crashes = list[BaseException]()
-    ready = ReadyRequests(asyncio.get_running_loop(), crashes.append)
-    outputs, connections = ([Fragile(number == 2) for number in range(10)] for _ in range(2))
-
-    def go_on(number: int) -> None:
-        ready.joined(cast(Any, outputs[number]))
-        connections[number].joins = True
-        ready.asked(cast(Any, connections[number]))
-
-    for number in range(10):
-        ready.add(cast(Any, SimpleNamespace(go_on=partial(go_on, number))))
-    await turns(5)
-    assert not any(each.joins for each in (*outputs, *connections))
-    assert [type(error) for error in crashes] == [ValueError, RuntimeError]
 
 
 def test_a_request_whose_client_cannot_be_ended_gives_back_what_it_holds() -> None:
