@@ -11,8 +11,6 @@ import pytest
 
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app import proxy as app
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.clients.async_client import AsyncClient, Closed, schema_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -20,7 +18,6 @@ from tests.support.proxies.proxy_under_test import (
     SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
-    TOPICS,
     Stage,
     direct_taken,
     namespace,
@@ -28,27 +25,14 @@ from tests.support.proxies.proxy_under_test import (
     waiting_for_direct,
 )
 from tests.support.proxies.shared_lists import has_list
+from tests.support.proxies.storms import LIMIT_MIB, NAMES, QUICK, SLOW, STORM, has_lists, listed, pass_by, timeless
 
-SLOW, QUICK, LIMIT_MIB = 20, 10, 8
-NAMES: Final = GeneratedTopics(SLOW + 2 * QUICK, TOPICS, 100)
-NEVER_SLOW: Final = {"topicListWriteStallTimeoutMillis": 0, "topicListWriteMinBytesPerSecond": 0}
-# Nobody is closed for reading slowly: those that wait can only be served from memory that is free.
-STORM: Final[dict[str, Any]] = {
-    "maxTopicListInFlightHeapMemSizeMB": LIMIT_MIB,
-    "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
-    "topicListUnprovenReadersMemoryPercent": 50,
-    **NEVER_SLOW,
-}
 LEAST: Final[dict[str, Any]] = {"topicListWriteStallTimeoutMillis": 0, "topicListWriteMinBytesPerSecond": 32_768}
 
 
 def large_schema(stage: Stage, size: int = LIST_BYTES) -> None:
     """Give the broker a schema of a topic that every client may ask for."""
     stage.broker.answers.schemas[TOPIC] = [pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(size))]
-
-
-async def listed(client: AsyncClient, number: int) -> None:
-    assert len((await client.topics(namespace(number))).topics) == TOPICS
 
 
 async def askers_of_schemas(stage: Stage) -> list[AsyncClient]:
@@ -81,18 +65,6 @@ async def test_schemas_that_nobody_reads_leave_memory_to_lists(tmp_path: Path, d
         # Nobody was refused for the sake of others: those that begin to read now have their schemas.
         answers = await asyncio.gather(*(client.answer() for client in slow))
         assert {len(answer.getSchemaResponse.schema.schema_data) for answer in answers} == {LIST_BYTES}
-
-
-async def test_a_schema_for_a_client_that_reads_waits_for_no_share() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        large_schema(stage)
-        quick = await stage.connected()
-        await listed(quick, 0)
-        await askers_of_schemas(stage)
-        for number in range(3):
-            await quick.send(schema_frame(number, TOPIC))
-            answer = await quick.answer()
-            assert (request_id_of(answer), answer.type) == (number, pb.BaseCommand.GET_SCHEMA_RESPONSE)
 
 
 async def test_small_schemas_of_new_clients_wait_for_no_reader() -> None:
@@ -151,17 +123,9 @@ async def test_a_schema_without_a_share_in_time_is_refused() -> None:
 # --- what waits behind a list on disk -----------------------------------------------------------------
 
 
-async def pass_by(stage: Stage, seconds: range) -> None:
-    for second in seconds:
-        await stage.proxy.writes.sweep(second)
-
-
 @pytest.mark.threat("more-behind-disk-list")
-async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(**TIGHT | LEAST, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(tmp_path: Path) -> None:
+    async with timeless(**TIGHT | LEAST, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
         large_schema(stage)
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
@@ -178,12 +142,9 @@ async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(
 
 
 @pytest.mark.threat("more-behind-disk-list")
-async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_those_who_wait(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_those_who_wait(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"topicListFairness": "connection", "topicListSpillMaxMB": 2}
-    async with staged(**TIGHT | LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
+    async with timeless(**TIGHT | LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
         assert stage.proxy.spill is not None
         # No connection may have two lists there, and for others there is space.
         stage.proxy.spill.space.key_cap_percent = 60
@@ -219,8 +180,7 @@ async def test_lists_take_shares_while_the_disk_has_no_room_for_them(tmp_path: P
         await stage.until(lambda: share.queue_size and share.held + LIST_BYTES > share.limit, "shares taken")
         await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, QUICK + SLOW)))
         assert stage.direct.held <= LIMIT_MIB * MIB // 2
-        answers = await asyncio.gather(*(client.answer() for client in slow))
-        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+        await has_lists(slow)
 
 
 async def test_lists_that_can_move_to_disk_hold_half_of_memory_and_newcomers_pass(tmp_path: Path) -> None:
@@ -232,12 +192,3 @@ async def test_lists_that_can_move_to_disk_hold_half_of_memory_and_newcomers_pas
         await listed(await stage.connected(), SLOW)
         assert stage.unproven.held <= stage.unproven.limit
         assert stage.direct.held <= 3 * stage.direct.limit // 4
-
-
-async def test_a_list_that_is_being_written_is_one_answer_of_its_client() -> None:
-    async with staged(NAMES, **TIGHT) as stage:
-        reader = await direct_taken(stage)
-        output = stage.session_of(reader).output
-        assert len(output._turns or ()) == 1
-        await reader.answer()
-        await stage.until(lambda: not output.busy, "no answer under way")

@@ -11,10 +11,11 @@ from aiohttp import web
 
 from proxy.app import proxy as app
 from proxy.web.forward import broker_client
-from tests.integration.test_http_topic_lists import LIST_BYTES, LISTS, large_list, slow_reader
+from tests.integration.test_http_topic_lists import LIST_BYTES, large_list, slow_reader
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, namespace
+from tests.support.proxies.storms import STORM, pass_by
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 BUFFER: Final = 16 * 1024
@@ -24,13 +25,10 @@ LIMIT_MIB: Final = 4
 IN_SHARE: Final = LIMIT_MIB * MIB // 4 * 7 // 8 // WINDOW
 OTHER_ADDRESS: Final = "127.0.0.2"
 MANY: Final = LIMIT_MIB * MIB // WINDOW + 4
-# No client is closed for reading slowly: those that wait can only be served from memory that is free.
-STORM: Final[dict[str, Any]] = {
+WEB_STORM: Final[dict[str, Any]] = {
+    **STORM,
     "httpOutputBufferSize": BUFFER,
     "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
-    "topicListUnprovenReadersMemoryPercent": 50,
-    "topicListWriteMinBytesPerSecond": 0,
-    "topicListWriteStallTimeoutMillis": 0,
     "topicListMaxOutstandingPerBroker": MANY,
 }
 
@@ -50,16 +48,9 @@ async def standing(at: WebStage, number: int = MANY) -> list[AsyncClient]:
     return clients
 
 
-async def swept(at: WebStage, seconds: int, begin: int = 0) -> None:
-    for second in range(begin, begin + seconds):
-        # The kernel moves bytes in real time, whatever second it is here.
-        await asyncio.sleep(0.02)
-        await at.stage.proxy.writes.sweep(second)
-
-
 @pytest.mark.threat("unread-web-lists")
 async def test_web_clients_that_read_nothing_leave_memory_to_those_that_read() -> None:
-    async with web_staged(**STORM) as at:
+    async with web_staged(**WEB_STORM) as at:
         await standing(at)
         assert at.stage.direct.held == IN_SHARE * WINDOW
         client = await at.stage.connected()
@@ -68,56 +59,27 @@ async def test_web_clients_that_read_nothing_leave_memory_to_those_that_read() -
         assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
-async def test_who_stands_gives_its_share_to_others_and_is_closed_by_nobody_who_does_not_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
-        await standing(at, IN_SHARE)
-        second = 0
-        while awake(at).held:
-            await swept(at, 1, second := second + 1)
-        assert at.stage.caused("reads_too_slowly") == 0
-
-
-async def test_who_moves_slowly_gives_its_share_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
-        movers = await standing(at, IN_SHARE)
-        writers: Any = at.stage.proxy.writes._writers
-        second = 0
-        while awake(at).held:
-            assert second < 9, "their shares end"
-            for mover in movers:
-                await mover.receive(1024)
-            await swept(at, 1, second := second + 1)
-            # Some steps of a window are larger than a second's bytes: a client that has moved does not stand.
-            for writer in writers:
-                writer.progress.progressed_at = second
-        assert at.stage.caused("reads_too_slowly") == 0
-
-
 async def test_where_nobody_is_closed_for_standing_who_stands_keeps_to_its_share(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with web_staged(**STORM) as at:
+    async with web_staged(**WEB_STORM) as at:
         await standing(at)
-        await swept(at, 8)
+        await pass_by(at.stage, range(8))
         assert at.stage.direct.held == awake(at).held == IN_SHARE * WINDOW
 
 
 @pytest.mark.threat("unread-web-lists")
 async def test_a_web_client_that_reads_is_served_soon_behind_those_that_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with web_staged(**{**STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
+    async with web_staged(**{**WEB_STORM, "topicListWriteMinBytesPerSecond": 1}) as at:
         await standing(at)
         reader = await slow_reader(at)
         async with asyncio.TaskGroup() as group:
             reading = group.create_task(reader.receive(LIST_BYTES))
             second = 0
             while not reading.done():
-                await swept(at, 1, second)
+                await pass_by(at.stage, range(second, second + 1))
                 second += 1
                 assert at.stage.direct.held <= LIMIT_MIB * MIB * 3 // 4
         # A batch goes on every few seconds; a busy machine moves the list's bytes in several of them.
@@ -126,7 +88,7 @@ async def test_a_web_client_that_reads_is_served_soon_behind_those_that_stand(mo
 
 
 async def test_a_share_ends_as_soon_as_its_web_client_takes_bytes() -> None:
-    async with web_staged(**STORM) as at:
+    async with web_staged(**WEB_STORM) as at:
         (reader,) = await standing(at, 1)
         assert awake(at).held == WINDOW
         await reader.receive(600 * 1024)
@@ -151,7 +113,7 @@ async def served_elsewhere(at: WebStage) -> None:
 @pytest.mark.parametrize("slots", [MANY, 16])
 async def test_a_list_of_another_address_waits_for_none_that_stand(slots: int) -> None:
     # Where there are fewer slots than lists, those that wait for memory hold all that are not kept.
-    async with web_staged(**{**STORM, "topicListMaxOutstandingPerBroker": slots}) as at:
+    async with web_staged(**{**WEB_STORM, "topicListMaxOutstandingPerBroker": slots}) as at:
         at.broker.answer = large_list
         for _ in range(MANY):
             await slow_reader(at)
@@ -168,7 +130,7 @@ async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_anothe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
-    async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
+    async with web_staged(**{**WEB_STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
         at.broker.answer = list_or_nothing
         for _ in range(40):
             await slow_reader(at)
@@ -184,44 +146,11 @@ async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_anothe
         assert at.stage.direct.held == 25 * WINDOW
 
 
-@pytest.mark.threat("web-lists-one-address")
-async def test_lists_that_wait_for_connections_hold_no_slots(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 32)
-    async with web_staged(**{**STORM, "maxTopicListInFlightDirectMemSizeMB": 64}) as at:
-        at.broker.answer = large_list
-        for _ in range(40):
-            await slow_reader(at)
-        await at.stage.until(
-            lambda: at.stage.proxy.counters.web.in_work == 40 and at.stage.direct.held >= 25 * WINDOW, "a crowd"
-        )
-        web_port = at.stage.proxy.web
-        assert web_port is not None
-        assert web_port._services is not None
-        assert web_port._services.list_permits.slots.held == 0
-
-
-async def test_a_list_that_fits_into_the_send_buffer_needs_no_share() -> None:
-    async def short_list(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b'["a"]')
-
-    async with web_staged(**STORM) as at:
-        await standing(at)
-        at.broker.answer = short_list
-        async with at.client.get(at.url + LISTS) as answer:
-            assert await answer.read() == b'["a"]'
-
-
 async def test_who_leaves_while_it_waits_for_a_share_gives_all_back() -> None:
-    async with web_staged(**STORM) as at:
+    async with web_staged(**WEB_STORM) as at:
         for client in await standing(at):
             client.reset()
-        web_port = at.stage.proxy.web
-        assert web_port is not None
-        assert web_port._services is not None
-        slots = web_port._services.list_permits.slots
-        await at.stage.until(
-            lambda: not (awake(at).held or awake(at).queue_size or at.stage.direct.held or slots.held), "all back"
-        )
+        await at.stage.until(lambda: not (awake(at).held or awake(at).queue_size or at.stage.direct.held), "all back")
         at.broker.answer = large_list
         reader = await slow_reader(at)
         await reader.receive(LIST_BYTES)

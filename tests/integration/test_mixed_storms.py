@@ -1,7 +1,4 @@
-"""Storms in which some clients do not read: the others are served before any of those begins to read.
-
-Verdicts hang on the order of events: the quick clients of a storm all end while the slow ones have read nothing.
-"""
+"""Storms in which some clients do not read: the others are served before any of those begins to read."""
 
 import asyncio
 import itertools
@@ -13,10 +10,8 @@ from typing import Any, Final
 import pytest
 
 from protocol.commands import PONG_FRAME
-from proxy.app import proxy as app
-from proxy.cli.demo.topics import DEFAULT_NAMESPACE, GeneratedTopics
 from proxy.net.spill import spill
-from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -29,25 +24,22 @@ from tests.support.proxies.proxy_under_test import (
     namespace,
     staged,
 )
+from tests.support.proxies.storms import (
+    LIMIT_MIB,
+    NAMES,
+    QUICK,
+    SLOW,
+    STORM,
+    has_lists,
+    listed,
+    newcomer,
+    proven,
+    stood,
+    timeless,
+)
 
-SLOW, QUICK, LIMIT_MIB = 20, 30, 8
-NAMES: Final = GeneratedTopics(SLOW + 2 * QUICK, TOPICS, 100)
-# No client is closed for reading slowly: those that wait can only be served from memory that is free.
-STORM: Final[dict[str, Any]] = {
-    "maxTopicListInFlightHeapMemSizeMB": LIMIT_MIB,
-    "maxTopicListInFlightDirectMemSizeMB": LIMIT_MIB,
-    "topicListUnprovenReadersMemoryPercent": 50,
-    "topicListWriteMinBytesPerSecond": 0,
-    "topicListWriteStallTimeoutMillis": 0,
-}
-
-
-def proven(stage: Stage, client: AsyncClient) -> bool:
-    return stage.session_of(client).output.reads
-
-
-async def listed(client: AsyncClient, number: int) -> None:
-    assert len((await client.topics(namespace(number))).topics) == TOPICS
+# All that wait for the share of those awake have room in heap memory.
+AMPLE_HEAP: Final[dict[str, Any]] = {**STORM, "maxTopicListInFlightHeapMemSizeMB": 4 * LIMIT_MIB}
 
 
 async def slow_readers(stage: Stage) -> list[AsyncClient]:
@@ -70,10 +62,7 @@ async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
         assert stage.direct.held <= LIMIT_MIB * MIB // 2
         await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, SLOW + QUICK)))
         assert stage.outcome("answered") == 2 * QUICK
-        # Nobody was refused for the sake of others: those that begin to read now have their lists.
-        answers = await asyncio.gather(*(client.answer() for client in slow))
-        assert [answer.error.message for answer in answers] == [""] * SLOW
-        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
+        await has_lists(slow)
 
 
 @pytest.mark.threat("everybody-waits-for-disk")
@@ -87,22 +76,11 @@ async def test_clients_that_read_wait_for_no_disk(tmp_path: Path, monkeypatch: p
         slow = await slow_readers(stage)
         assert stage.direct.held <= LIMIT_MIB * MIB // 2, "lists that can move count half of their size"
         await asyncio.gather(*(listed(client, number) for number, client in enumerate(quick, SLOW + QUICK)))
-        await asyncio.gather(*(client.answer() for client in slow))
+        await has_lists(slow)
 
 
-async def test_a_list_that_fits_into_the_send_buffer_waits_for_no_reader() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        await (await stage.connected()).topics(DEFAULT_NAMESPACE)
-        await slow_readers(stage)
-        fresh = await stage.connected()
-        assert not (await fresh.topics(DEFAULT_NAMESPACE)).topics
-
-
-async def test_a_client_that_stands_still_is_unproven_again_until_it_takes_bytes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **STORM) as stage:
+async def test_a_client_that_stands_still_is_unproven_again_until_it_takes_bytes() -> None:
+    async with timeless(NAMES, **STORM) as stage:
         client = await stage.connected(SLOW_READER_RCVBUF)
         output = stage.session_of(client).output
         assert not proven(stage, client)
@@ -120,32 +98,9 @@ async def test_a_client_that_stands_still_is_unproven_again_until_it_takes_bytes
         assert proven(stage, client)
 
 
-async def test_a_share_ends_as_soon_as_its_client_takes_bytes() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        await client.ask_topics(namespace(0))
-        output = stage.session_of(client).output
-        await stage.until(lambda: output.holds_memory, "a body being written")
-        assert stage.unproven.held >= LIST_BYTES
-        await client.receive(400 * 1024)
-        await stage.until(lambda: not stage.unproven.held, "the share free")
-        assert stage.direct.held
-
-
-async def newcomer(stage: Stage, number: int) -> None:
-    """Ask for a list as a client that nobody knows, and that reads at once."""
-    client = await stage.connected()
-    await client.ask_topics(namespace(number))
-    answer = await client.answer(pong=True)
-    assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
-    client.close()
-
-
-async def pong_blindly(stage: Stage, client: AsyncClient) -> None:
+async def pong_blindly(client: AsyncClient) -> None:
     """Answer PINGs without reading anything: a PONG has no number that would tell which PING it answers."""
-    output = stage.session_of(client).output
     while True:
-        await eventually(lambda: output._pinged, "a PING")
         await client.send(PONG_FRAME)
         await asyncio.sleep(0.005)
 
@@ -157,33 +112,19 @@ async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do
         await asyncio.gather(*(newcomer(stage, number) for number in range(SLOW, SLOW + QUICK)))
         assert stage.outcome("answered") == QUICK
         assert not stage.proxy.counters.shared.disconnects["reads_too_slowly"]
-        answers = await asyncio.gather(*(client.answer() for client in slow))
-        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in answers} == {TOPICS}
-
-
-async def test_a_newcomer_does_not_wait_with_the_group_of_those_that_do_not_read() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        await slow_readers(stage)
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        await client.ask_topics(namespace(SLOW))
-        groups = stage.proxy.services.requests.topic_lists.groups
-        await stage.until(lambda: len(groups.registry) == SLOW + 1, "a group that waits")
-        await newcomer(stage, SLOW)
+        await has_lists(slow)
 
 
 @pytest.mark.threat("partial-readers-stand")
-async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **STORM) as stage:
+async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers() -> None:
+    async with timeless(NAMES, **STORM) as stage:
         await slow_readers(stage)
         awake = stage.proxy.memory.unproven.shares.awake
         liars = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
         for number, liar in enumerate(liars, SLOW):
             await liar.ask_topics(namespace(number))
         async with asyncio.TaskGroup() as tasks:
-            lying = [tasks.create_task(pong_blindly(stage, liar)) for liar in liars]
+            lying = [tasks.create_task(pong_blindly(liar)) for liar in liars]
             await stage.until(lambda: awake.queue_size and awake.held, "liars that wait for others")
             for task in lying:
                 task.cancel()
@@ -196,27 +137,16 @@ async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_new
                 await stage.proxy.writes.sweep(second := second + 1)
 
 
-async def take_a_little(stage: Stage, clients: list[AsyncClient]) -> None:
-    """Have each client take so little that it moves, and is far from a quick reader."""
-    for client in clients:
-        output = stage.session_of(client).output
-        taken = output._taken_bytes
-        while output._taken_bytes == taken:
-            await client.receive(1024)
-            await asyncio.sleep(0)
-
-
 def line_of_those_awake(stage: Stage) -> int:
-    """Count the lists that wait for the share of those awake, and the questions that wait because of those."""
-    unproven = stage.proxy.memory.unproven
-    return unproven.shares.awake.queue_size + unproven._awake_crowd.asking
+    """Count the lists that wait for the share of those awake."""
+    return stage.proxy.memory.unproven.shares.awake.queue_size
 
 
 async def lie(stage: Stage, number: int) -> AsyncClient | None:
     """Ask for a list as a client that answers PINGs; give the client if it has its list at once."""
     liar, waiting = await stage.connected(SLOW_READER_RCVBUF), line_of_those_awake(stage)
     output = stage.session_of(liar).output
-    lying = asyncio.get_running_loop().create_task(pong_blindly(stage, liar))
+    lying = asyncio.get_running_loop().create_task(pong_blindly(liar))
     await liar.ask_topics(namespace(number))
     await stage.until(lambda: output.holds_memory or line_of_those_awake(stage) > waiting, "a list, or a wait")
     lying.cancel()
@@ -224,11 +154,8 @@ async def lie(stage: Stage, number: int) -> AsyncClient | None:
 
 
 @pytest.mark.threat("slow-trickle-readers")
-async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **STORM) as stage:
+async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers() -> None:
+    async with timeless(NAMES, **AMPLE_HEAP) as stage:
         await slow_readers(stage)
         movers = [liar for number in range(SLOW, SLOW + 3) if (liar := await lie(stage, number))]
         assert line_of_those_awake(stage) == 1
@@ -236,49 +163,32 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
         await stage.until(lambda: line_of_those_awake(stage) == 2, "a newcomer behind them")
         while line_of_those_awake(stage):
             assert second < 9, "their shares end"
-            await take_a_little(stage, movers)
+            for mover in movers:
+                # So little that it moves, and is far from a quick reader.
+                await mover.receive(16 * 1024)
             await stage.proxy.writes.sweep(second := second + 1)
         await fresh
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
 
 
 @pytest.mark.threat("slow-trickle-readers")
-async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **{**STORM, "maxTopicListInFlightHeapMemSizeMB": 4 * LIMIT_MIB}) as stage:
+async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings() -> None:
+    async with timeless(NAMES, **AMPLE_HEAP) as stage:
         await slow_readers(stage)
         holders = [liar for number in range(SLOW, SLOW + 5) if (liar := await lie(stage, number))]
         waiting = line_of_those_awake(stage)
         assert (len(holders), waiting) == (2, 3)
-        fresh = await stage.client(source="127.0.0.2")
-        await fresh.connect()
-        await fresh.ask_topics(namespace(SLOW + 5))
-        answer = asyncio.get_running_loop().create_task(fresh.answer(pong=True))
+        served = asyncio.get_running_loop().create_task(newcomer(stage, SLOW + 5, "127.0.0.2"))
         await stage.until(lambda: line_of_those_awake(stage) > waiting, "a newcomer behind them")
         for holder in holders:
             holder.close()
-        assert (await answer).getTopicsOfNamespaceResponse.topics
+        await served
         assert line_of_those_awake(stage), "others of the first address wait on"
 
 
-async def stood(stage: Stage, clients: list[AsyncClient]) -> int:
-    """Sweep until all these clients have stood still for 4 s, and give the second that this is."""
-    second, outputs = 0, [stage.session_of(client).output for client in clients]
-    while second < 4 or any(second - each.progress.progressed_at < 4 for each in outputs if each.progress):
-        # The kernel moves bytes in real time, whatever second it is here.
-        await asyncio.sleep(0.02)
-        await stage.proxy.writes.sweep(second := second + 1)
-    return second
-
-
 @pytest.mark.threat("partial-readers-stand")
-async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
+async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait() -> None:
+    async with timeless(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
         shares, direct, sweep = stage.proxy.memory.unproven.shares, stage.direct, stage.proxy.writes.sweep
         standing: list[AsyncClient] = []
         while direct.held + LIST_BYTES <= direct.limit:
@@ -317,7 +227,7 @@ async def second_lists_in_heap_memory(**keys: object) -> AsyncIterator[tuple[Sta
     Direct memory is not short. Gives the clients that stand, and the second that this is.
     """
     ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 8 * LIMIT_MIB}
-    async with staged(NAMES, **{**STORM, **ample, **keys}) as stage:
+    async with timeless(NAMES, **{**STORM, **ample, **keys}) as stage:
         heap, standing, wanted = stage.heap, list[AsyncClient](), range(SLOW + QUICK, SLOW + QUICK + 4)
         for number in wanted:
             # What is known of a list is asked of heap memory at once: an answer that grows may pass the limit.
@@ -335,20 +245,14 @@ async def second_lists_in_heap_memory(**keys: object) -> AsyncIterator[tuple[Sta
 
 
 @pytest.mark.threat("unread-second-list")
-async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap_memory() -> None:
     async with second_lists_in_heap_memory() as (stage, standing, second):
         await stage.proxy.writes.sweep(second + 1)
         assert 0 < stage.caused("reads_too_slowly") < len(standing)
 
 
 @pytest.mark.threat("unread-second-list")
-async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory(tmp_path: Path) -> None:
     # A quarter of that long they stay in memory while nobody waits: a busy machine takes its time to fill heap memory.
     disk = {"topicListSpillDirectory": str(tmp_path / "lists"), "topicListRequestTimeoutMillis": 600_000}
     async with second_lists_in_heap_memory(**disk) as (stage, _, second):
@@ -358,12 +262,9 @@ async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory
 
 
 @pytest.mark.threat("two-unread-lists")
-async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_are_all_sent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
+async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_are_all_sent() -> None:
     ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 16 * LIMIT_MIB}
-    async with staged(NAMES, **{**STORM, **ample}) as stage:
+    async with timeless(NAMES, **{**STORM, **ample}) as stage:
         heap, late = stage.heap, [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
         for number, client in enumerate(late):
             for which in (number, SLOW + number):
@@ -387,8 +288,7 @@ async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
         held = stage.direct.held
         stage.change(topicListUnprovenReadersMemoryPercent=100)
         await stage.until(lambda: stage.direct.held > held and not stage.unproven.queue_size, "more lists in memory")
-        for client in slow:
-            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+        await has_lists(slow)
 
 
 async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_memory(tmp_path: Path) -> None:

@@ -13,14 +13,11 @@ from typing import Any, Final
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app import proxy as app
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.connection import ClientConnection
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
-from proxy.net.send_buffers import MIDDLE_BYTES, TCP_WMEM
-from proxy.net.write_watch import WriteLimits
-from proxy.relay.relay import AsyncioRelay
+from proxy.net.send_buffers import MIDDLE_BYTES
 from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
 from tests.support.proxies.proxy_under_test import (
     LEAST_RATE,
@@ -36,6 +33,7 @@ from tests.support.proxies.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
+from tests.support.proxies.storms import timeless
 
 KIB: Final = 1024
 LEAST: Final = 32 * KIB
@@ -54,7 +52,7 @@ class Seconds:
     """The seconds of one proxy's watch, which pass when a test says so."""
 
     def __init__(self, stage: Stage) -> None:
-        self._watch = stage.proxy.writes
+        self._stage = stage
         self._now = 0
 
     async def stand_still(self) -> None:
@@ -62,24 +60,20 @@ class Seconds:
         seen: list[list[int]] = []
 
         def still() -> bool:
-            seen.append([writer._endpoint.kernel_queue_bytes() for writer in self._watch._writers])  # type: ignore[attr-defined]
+            seen.append([self._stage.session_of(client).kernel_queue_bytes() for client in self._stage.clients])
             return len(seen) > 10 and all(sample == seen[-1] for sample in seen[-10:])
 
         await eventually(still, "writers that stand still")
 
     async def pass_by(self, count: int = 1) -> None:
         for _ in range(count):
-            await self._watch.sweep(self._now)
+            await self._stage.proxy.writes.sweep(self._now)
             self._now += 1
 
 
 @asynccontextmanager
-async def timeless(monkeypatch: pytest.MonkeyPatch, **keys: object) -> AsyncIterator[tuple[Stage, Seconds]]:
-    """Stage a proxy that sweeps only when told to."""
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    # The time of these tests passes as they say, so that no busy machine needs longer clocks.
-    clock = {"topicListWriteStallTimeoutMillis": 20_000}
-    async with staged(**clock | keys) as stage:  # type: ignore[arg-type]
+async def timed(store: GeneratedTopics | None = None, **keys: Any) -> AsyncIterator[tuple[Stage, Seconds]]:
+    async with timeless(store, **{"topicListWriteStallTimeoutMillis": 20_000} | keys) as stage:
         yield stage, Seconds(stage)
 
 
@@ -123,9 +117,9 @@ class TestStalledReaders:
     @pytest.mark.threat("unread-answers")
     @pytest.mark.parametrize("unread", [direct_taken, unread_schema, unread_pongs])
     async def test_who_takes_nothing_is_closed_whatever_waits_for_it(
-        self, monkeypatch: pytest.MonkeyPatch, unread: Callable[[Stage], Awaitable[AsyncClient]]
+        self, unread: Callable[[Stage], Awaitable[AsyncClient]]
     ) -> None:
-        async with timeless(monkeypatch) as (stage, seconds):
+        async with timed() as (stage, seconds):
             neighbour, client = await stage.connected(), await unread(stage)
             await seconds.stand_still()
             await seconds.pass_by(20)
@@ -138,25 +132,15 @@ class TestStalledReaders:
             assert await was_reset(client)
             await neighbour.ping()
 
-    async def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch, topicListWriteStallTimeoutMillis=0) as (stage, seconds):
+    async def test_0_is_never(self) -> None:
+        async with timed(topicListWriteStallTimeoutMillis=0) as (stage, seconds):
             client = await direct_taken(stage)
             await seconds.pass_by(1000)
             assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
-    async def test_both_limits_change_while_clients_are_being_written_to(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch) as (stage, seconds):
-            await direct_taken(stage)
-            await seconds.stand_still()
-            await seconds.pass_by(10)
-            stage.proxy.writes.limits = WriteLimits(stall_seconds=5.0, min_bytes_per_second=0)
-            # Too few for the limit before it, enough for a client whose kernel acknowledged its last bytes late.
-            await seconds.pass_by(6)
-            assert stage.caused(STALLED) == 1
-
     @pytest.mark.usefixtures("relay_engine")
-    async def test_a_relayed_client_may_stand_still_for_ever(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch) as (stage, seconds):
+    async def test_a_relayed_client_may_stand_still_for_ever(self) -> None:
+        async with timed() as (stage, seconds):
             stage.broker.script.after_handshake = AfterHandshake.FLOOD
             await stage.relayed(SLOW_READER_RCVBUF)
             await stage.until(lambda: any(s.unsent_bytes for s in stage.broker.connections), "a relay that stands")
@@ -164,22 +148,10 @@ class TestStalledReaders:
             assert len(stage.proxy.sessions) == 1
             assert len(stage.proxy.writes) == 0
 
-    async def test_a_client_that_takes_all_is_not_watched(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch) as (stage, seconds):
-            client = await stage.connected()
-            for number in range(5):
-                await client.topics(namespace(number))
-                await client.ping()
-            await seconds.pass_by(1)
-            assert len(stage.proxy.writes) == 0
-            assert stage.session_of(client).output.progress is None
-
 
 class TestSlowReaders:
-    async def test_a_slow_but_steady_reader_gets_its_list_while_nobody_waits(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with timeless(monkeypatch, **TIGHT) as (stage, seconds):
+    async def test_a_slow_but_steady_reader_gets_its_list_while_nobody_waits(self) -> None:
+        async with timed(**TIGHT) as (stage, seconds):
             client = await direct_taken(stage)
             size = int.from_bytes(await client.receive(4), "big")
             for _ in range(200):
@@ -188,10 +160,8 @@ class TestSlowReaders:
             await client.receive(size - 200 * 2 * KIB)
             await stage.until(lambda: stage.outcome("answered") == 1, "the list answered")
 
-    async def test_a_slow_reader_goes_when_another_waits_and_that_one_is_served(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with timeless(monkeypatch, **TIGHT | LEAST_RATE) as (stage, seconds):
+    async def test_a_slow_reader_goes_when_another_waits_and_that_one_is_served(self) -> None:
+        async with timed(**TIGHT | LEAST_RATE) as (stage, seconds):
             slow = await direct_taken(stage)
             waiting = await waiting_for_direct(stage)
             while not stage.caused(TOO_SLOW):
@@ -201,22 +171,10 @@ class TestSlowReaders:
             assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
             assert stage.caused(STALLED) == 0
 
-    async def test_0_is_never(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        async with timeless(monkeypatch, **TIGHT | {"topicListWriteMinBytesPerSecond": 0}) as (stage, seconds):
-            slow = await direct_taken(stage)
-            waiting = await waiting_for_direct(stage)
-            for _ in range(100):
-                await slow.receive(2 * KIB)
-                await seconds.pass_by(1)
-            assert stage.caused(TOO_SLOW) == 0
-            waiting.close()
-
     @pytest.mark.parametrize("rcvbuf", [4 * KIB, 128 * KIB, MIB])
-    async def test_a_steady_reader_lives_through_the_steps_of_its_window(
-        self, monkeypatch: pytest.MonkeyPatch, rcvbuf: int
-    ) -> None:
+    async def test_a_steady_reader_lives_through_the_steps_of_its_window(self, rcvbuf: int) -> None:
         """The kernel takes bytes in steps of 100 KB and the window opens in steps, too: for seconds nothing moves."""
-        async with timeless(monkeypatch, store=GeneratedTopics(20, 90_000, 100), **LONG_LIST) as (stage, seconds):
+        async with timed(store=GeneratedTopics(20, 90_000, 100), **LONG_LIST) as (stage, seconds):
             client = await stage.connected(rcvbuf)
             await client.ask_topics(namespace(0))
             await stage.until(lambda: stage.direct.held > 5 * MIB, "a body being written")
@@ -238,22 +196,11 @@ class TestSlowReaders:
 
 
 class TestSendBuffers:
-    def send_buffer_of(self, session: ClientConnection | AsyncioRelay) -> int:
-        transport = (session.client if isinstance(session, AsyncioRelay) else session).transport
-        assert transport is not None
-        size = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    def send_buffer_of(self, session: ClientConnection) -> int:
+        assert session.transport is not None
+        size = session.transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
         assert isinstance(size, int)
         return size
-
-    async def test_lookup_sockets_have_the_configured_buffer_and_relayed_ones_the_kernels(self) -> None:
-        async with staged(
-            clientSocketSendBufferBytes=50_000, clientSocketSendMemoryMB=-1, relayEngine="asyncio"
-        ) as stage:
-            client = await stage.connected()
-            assert self.send_buffer_of(stage.session_of(client)) == 2 * 50_000
-            await stage.relayed()
-            relays = [session for session in stage.proxy.sessions._addresses if isinstance(session, AsyncioRelay)]
-            assert self.send_buffer_of(relays[0]) != 2 * 50_000
 
     @pytest.mark.usefixtures("relay_engine")
     async def test_the_gauge_is_what_lookup_sockets_may_fill_now(self) -> None:
@@ -285,11 +232,9 @@ class TestSendBuffers:
             assert stage.proxy.counters.net.small_buffer_answers == 0
 
     @pytest.mark.threat("send-buffers-fill")
-    async def test_who_does_not_read_keeps_the_large_buffers_and_nobody_elses_answer(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        keys = {"clientSocketSendBufferBytes": 131_072, "clientSocketSendMemoryMB": 1}
-        async with timeless(monkeypatch, **keys) as (stage, seconds):
+    async def test_who_does_not_read_keeps_the_large_buffers_and_nobody_elses_answer(self) -> None:
+        keys: dict[str, Any] = {"clientSocketSendBufferBytes": 131_072, "clientSocketSendMemoryMB": 1}
+        async with timed(**keys) as (stage, seconds):
             unread = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(4)]
             for number, client in enumerate(unread):
                 await client.ask_topics(namespace(number))
@@ -310,8 +255,3 @@ class TestSendBuffers:
             assert len((await client.topics(namespace(9))).topics) == TOPICS
             assert self.send_buffer_of(stage.session_of(client)) == 2 * 131_072
             assert stage.proxy.counters.net.small_buffer_answers == 1
-
-    async def test_0_leaves_the_buffer_to_the_kernel_and_counts_what_it_may_grow_to(self) -> None:
-        async with staged(clientSocketSendBufferBytes=0) as stage:
-            await stage.connected()
-            assert stage.proxy.counters.net.client_send_buffer_bytes >= int(TCP_WMEM.read_text().split()[2])

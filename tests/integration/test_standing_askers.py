@@ -13,20 +13,18 @@ import pytest
 from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app import proxy as app
-from proxy.cli.demo.topics import DEFAULT_NAMESPACE, GeneratedTopics
-from tests.integration.test_mixed_storms import LIMIT_MIB, NAMES, STORM, listed, newcomer, proven, stood
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, lookup_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     SLOW_READER_RCVBUF,
     TOPIC,
-    TOPICS,
     Stage,
     namespace,
     staged,
 )
+from tests.support.proxies.storms import LIMIT_MIB, NAMES, STORM, listed, newcomer, proven, stood, timeless
 
 NEIGHBOURS: Final = ("127.0.0.2", LOOPBACK)
 # Those that stand ask for twice as much as heap memory has room for.
@@ -42,16 +40,6 @@ SMALL: Final[dict[str, Any]] = {
     "maxTopicListInFlightHeapMemSizeMB": 1,
     "maxTopicListInFlightDirectMemSizeMB": 1,
 }
-
-
-async def neighbour(stage: Stage, source: str, number: int) -> None:
-    """Ask for a list as a client that nobody knows, and that reads at once."""
-    client = await stage.client(source=source)
-    await client.connect()
-    await client.ask_topics(namespace(number))
-    answer = await client.answer(pong=True)
-    assert answer.getTopicsOfNamespaceResponse.topics, answer.error.message
-    client.close()
 
 
 def look_up(client: AsyncClient, count: int) -> None:
@@ -100,17 +88,14 @@ async def stand_after_asking(stage: Stage, clients: list[AsyncClient]) -> Permit
 
 
 @pytest.mark.threat("askers-stand-still")
-async def test_clients_that_read_and_then_stand_leave_heap_memory_to_their_neighbours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **STORM) as stage:
+async def test_clients_that_read_and_then_stand_leave_heap_memory_to_their_neighbours() -> None:
+    async with timeless(NAMES, **STORM) as stage:
         standing = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(STANDING)]
         taken = await stand_after_asking(stage, standing)
         full = stage.heap.limit - LIST_BYTES
         await stage.until(lambda: waiting(stage) == STANDING or stage.heap.held > full, "lists that wait")
         for number, source in enumerate(NEIGHBOURS, STANDING + 1):
-            await neighbour(stage, source, number)
+            await newcomer(stage, number, source)
         assert stage.heap.held <= stage.heap.limit * 3 // 4
         taken.release()
         # Nobody was refused or closed for the sake of others: those that begin to read now have their lists.
@@ -138,7 +123,7 @@ async def test_lists_that_lose_their_room_in_the_send_buffer_leave_heap_memory_t
         gate.set()
         await stage.until(lambda: waiting(stage) == len(silent), "lists that wait")
         for source in NEIGHBOURS:
-            await neighbour(stage, source, LISTS_IN_BUFFERS)
+            await newcomer(stage, LISTS_IN_BUFFERS, source)
         assert stage.heap.held <= stage.heap.limit * 3 // 4
         taken.release()
         answers = await asyncio.gather(*map(list_of, silent))
@@ -146,11 +131,8 @@ async def test_lists_that_lose_their_room_in_the_send_buffer_leave_heap_memory_t
 
 
 @pytest.mark.threat("readers-stand-at-next")
-async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_closed_while_others_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(app, "TICK_SECONDS", 3600)
-    async with staged(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
+async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_closed_while_others_wait() -> None:
+    async with timeless(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
         silent, *standing = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(STANDING)]
         gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
         first = await stage.connected()
@@ -164,11 +146,10 @@ async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_close
         assert (await first.answer(pong=True)).getTopicsOfNamespaceResponse.topics
         # One list is in the share for all of them, and stays there for the client that shows nothing.
         await asyncio.gather(*(client.receive(400 * 1024) for client in standing))
-        pump = stage.proxy.services.requests.topic_lists._pump
 
         def shown() -> bool:
             # Threads write a list for many, and say how far they are once a second.
-            pump.catch_up()
+            stage.proxy.sockets.pump.catch_up()
             return all(proven(stage, client) for client in standing)
 
         await stage.until(shown, "readers that are proven")
@@ -184,19 +165,3 @@ async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_close
             await stage.proxy.writes.sweep(second + 1)
         assert 0 < stage.caused("reads_too_slowly") < len(standing)
         assert stage.session_of(silent), "a client that has shown nothing is not closed"
-
-
-@pytest.mark.threat("askers-stand-still")
-async def test_a_small_list_behind_another_of_a_client_that_stands_counts_as_a_second_list() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        await (await stage.connected()).topics(DEFAULT_NAMESPACE)
-        taken = share_taken(stage)
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        await client.ask_topics(namespace(0))
-        await stage.until(lambda: stage.unproven.queue_size, "a list that waits for a share")
-        await client.ask_topics(DEFAULT_NAMESPACE)
-        behind = stage.proxy.memory.unproven._behind_crowd
-        await stage.until(lambda: behind._waiting_bytes, "a second list that counts")
-        taken.release()
-        numbers = [len((await client.answer(pong=True)).getTopicsOfNamespaceResponse.topics) for _ in range(2)]
-        assert numbers == [TOPICS, 0]
