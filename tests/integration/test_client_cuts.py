@@ -28,9 +28,17 @@ from tests.support.proxies.proxy_under_test import (
     direct_taken,
     jammed,
     namespace,
-    queued_for_heap,
     staged,
     waiting_for_direct,
+)
+from tests.support.proxies.shared_lists import (
+    all_have_lists,
+    being_written,
+    waiting_for_direct_memory,
+    waiting_for_heap,
+    waiting_for_its_predecessor,
+    waiting_for_the_broker,
+    waiting_to_grow,
 )
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -84,29 +92,9 @@ async def test_a_client_that_leaves_while_the_broker_works_frees_all_but_the_que
             lambda: not any(count for book, count in stage.books().items() if book not in kept), "no more"
         )
         assert stage.outstanding == 1
-        for gate in stage.broker.script.gates.values():
-            gate.set()
+        others_go_on(stage)
         await stage.until(stage.settled, "the answer passed over")
         assert len((await (await stage.connected()).topics(namespace(0))).topics) == TOPICS
-
-
-@cuts
-async def test_a_client_that_leaves_the_queue_for_heap_frees_its_place_at_once(cut: Cut) -> None:
-    async with staged(**TIGHT) as stage:
-        await jammed(stage)
-        leaving = await queued_for_heap(stage, 4)
-        staying = await queued_for_heap(stage, 5)
-        before = stage.books()
-        cut(leaving)
-        await stage.until(lambda: len(stage.proxy.sessions) == before["sessions"] - 1, "one session less")
-        # The request's task may end an iteration later than its session.
-        less = before["lookup permits"] - 1
-        await stage.until(lambda: stage.books()["lookup permits"] == less, "one request less")
-        assert stage.heap.queue_size == 1
-        assert stage.heap.statistics().cancelled == 1
-        for client in stage.clients[:4]:
-            client.close()
-        assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
 @cuts
@@ -122,20 +110,6 @@ async def test_a_client_that_leaves_while_its_answer_waits_to_grow_lets_its_brok
         # The others have what they had.
         assert stage.direct.queue_size == 2
         assert len(stage.proxy.sessions) == (3 if jam.d.sock.fileno() == -1 else len(stage.proxy.sessions))
-
-
-@cuts
-async def test_a_client_that_leaves_the_queue_for_direct_memory_frees_its_list(cut: Cut) -> None:
-    async with staged(**TIGHT) as stage:
-        reader = await direct_taken(stage)
-        leaving = await waiting_for_direct(stage, 1)
-        staying = await waiting_for_direct(stage, 2)
-        cut(leaving)
-        await stage.until(lambda: stage.direct.queue_size == 1, "one in the queue")
-        # The task of the group that is over ends a turn of the loop later.
-        await stage.until(lambda: LIST_BYTES <= stage.heap.held < 2 * LIST_BYTES, "the memory of one list")
-        reader.close()
-        assert len((await staying.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
 @cuts
@@ -170,21 +144,6 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
         client.close()
         await stage.until(lambda: not transport.get_write_buffer_size(), "nothing unsent")
         assert stage.direct.held == 0
-
-
-@cuts
-async def test_a_client_that_leaves_while_its_large_frame_waits_frees_its_place(cut: Cut) -> None:
-    # The frame is small enough for the kernel: a FIN behind bytes that it has no room for is nowhere to be seen.
-    async with staged(**TIGHT) as stage:
-        taken = stage.direct.try_acquire(stage.direct.limit)
-        assert taken is not None
-        leaving = await stage.connected()
-        await leaving.send(new_schema_frame(1, TOPIC, 20_000))
-        await stage.until(lambda: stage.direct.queue_size == 1, "a large frame that waits")
-        cut(leaving)
-        await stage.until(lambda: not stage.direct.queue_size, "an empty queue")
-        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        taken.release()
 
 
 @cuts
@@ -266,3 +225,60 @@ async def test_a_client_that_sends_its_fin_and_does_not_read_leaves_nothing_to_t
         # What was on its way is gone with an RST, and does not wait for the kernel's patience to end.
         with pytest.raises(Closed, match="reset"):
             await client.receive(10 * LIST_BYTES)
+
+
+# --- members of a group ---------------------------------------------------------------------------
+
+WaitOfMany = Callable[[Stage], Awaitable[list[AsyncClient]]]
+stages = pytest.mark.parametrize(
+    "wait",
+    [
+        waiting_for_its_predecessor,
+        waiting_for_heap,
+        waiting_for_the_broker,
+        waiting_to_grow,
+        waiting_for_direct_memory,
+        being_written,
+    ],
+)
+
+
+def others_go_on(stage: Stage) -> None:
+    """Take everything away that holds the group up."""
+    for gate in stage.broker.script.gates.values():
+        gate.set()
+    stage.broker.script.gates.clear()
+
+
+@pytest.mark.parametrize("leaving", [0, 1], ids=["the payer", "another"])
+@stages
+async def test_a_member_that_leaves_costs_the_others_nothing(wait: WaitOfMany, leaving: int) -> None:
+    async with staged(**TIGHT) as stage:
+        members = await wait(stage)
+        questions, sessions = stage.broker.record.topic_questions, len(stage.proxy.sessions)
+        members[leaving].reset()
+        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 1, "one session less")
+        staying = [member for member in members if member is not members[leaving]]
+        others_go_on(stage)
+        for client in set(stage.clients) - set(staying):
+            client.close()
+        await all_have_lists(staying)
+        asked_yet = wait in (waiting_for_its_predecessor, waiting_for_heap)
+        assert stage.broker.record.topic_questions == questions + asked_yet
+
+
+@stages
+async def test_the_last_member_to_leave_gives_everything_back_but_the_question(wait: WaitOfMany) -> None:
+    async with staged(**TIGHT) as stage:
+        members = await wait(stage)
+        sessions = len(stage.proxy.sessions)
+        for member in members:
+            member.reset()
+        await stage.until(lambda: len(stage.proxy.sessions) == sessions - 3, "three sessions less")
+        for client in list(stage.clients):
+            client.close()
+        kept = {"outstanding questions", "questions to brokers"}
+        await stage.until(lambda: not any(n for book, n in stage.books().items() if book not in kept), "nothing held")
+        others_go_on(stage)
+        await stage.until(stage.settled, "the answers passed over")
+        assert len((await (await stage.connected()).topics(namespace(0))).topics) == TOPICS

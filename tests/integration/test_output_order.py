@@ -69,37 +69,24 @@ async def test_many_lists_and_pings_arrive_as_whole_frames() -> None:
         assert sum(command.type == pb.BaseCommand.LOOKUP_RESPONSE for command in received) == 8
 
 
-async def test_a_schema_that_comes_while_a_list_is_written_waits_behind_it() -> None:
+@pytest.mark.parametrize("list_first", [True, False])
+async def test_a_body_that_comes_while_another_is_written_waits_behind_it(list_first: bool) -> None:
     async with staged() as stage:
         client = await stage.connected()
         await client.send(new_schema_frame(1, TOPIC, SCHEMA_BYTES))
         await client.command()
         slow = await stage.connected(SLOW_READER_RCVBUF)
-        await slow.ask_topics(namespace(0))
-        await stage.until(lambda: len(stage.proxy.sockets.pump) == 1, "a list being written")
-        list_alone = stage.direct.held
-        await slow.send(schema_frame(77, TOPIC))
-        await stage.until(lambda: stage.direct.held > list_alone and not stage.outstanding, "a schema that was read")
+        asked = [slow.ask_topics(namespace(0)), slow.send(schema_frame(77, TOPIC))]
+        first, second = asked if list_first else reversed(asked)
+        await first
+        await stage.until(lambda: stage.session_of(slow).output.holds_memory, "a body being written")
+        alone = stage.direct.held
+        await second
+        await stage.until(lambda: stage.direct.held > alone and not stage.outstanding, "a second that was read")
         received = [await slow.command() for _ in range(2)]
-        assert [command.type for command in received] == [LIST_ANSWER, pb.BaseCommand.GET_SCHEMA_RESPONSE]
-        assert len(received[0].getTopicsOfNamespaceResponse.topics) == TOPICS
-        assert received[1].getSchemaResponse.schema.schema_data == bytes(SCHEMA_BYTES)
-
-
-async def test_a_list_that_comes_while_a_schema_is_written_waits_behind_it() -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        await client.send(new_schema_frame(1, TOPIC, SCHEMA_BYTES))
-        await client.command()
-        slow = await stage.connected(SLOW_READER_RCVBUF)
-        await slow.send(schema_frame(77, TOPIC))
-        await stage.until(lambda: stage.session_of(slow).output.holds_memory, "a schema being written")
-        await slow.ask_topics(namespace(0))
-        await stage.until(lambda: stage.direct.held > LIST_BYTES + SCHEMA_BYTES, "a list that has its memory")
-        received = [await slow.command() for _ in range(2)]
-        assert [command.type for command in received] == [pb.BaseCommand.GET_SCHEMA_RESPONSE, LIST_ANSWER]
-        assert received[0].getSchemaResponse.schema.schema_data == bytes(SCHEMA_BYTES)
-        assert len(received[1].getTopicsOfNamespaceResponse.topics) == TOPICS
+        listed, schema = received if list_first else reversed(received)
+        assert len(listed.getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert schema.getSchemaResponse.schema.schema_data == bytes(SCHEMA_BYTES)
 
 
 async def test_a_connection_holds_one_direct_permit_at_a_time() -> None:
@@ -123,20 +110,7 @@ async def test_a_client_that_floods_and_never_reads_ends_bounded(frame: bytes) -
         # One read of frames, each with its answer, is what can be there beyond the first that did not leave.
         assert session.output.pending_bytes <= 64 * 1024
         assert stage.direct.held <= 64 * 1024
-        assert session._decoder.stored_bytes <= 64 * 1024
         await (await stage.connected()).ping()
-
-
-async def test_a_client_that_floods_and_reads_at_last_gets_everything() -> None:
-    async with staged() as stage:
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        sent, session = 0, stage.session_of(client)
-        while session.reading:
-            sent += client.flood(PING * 16)
-            await asyncio.sleep(0)
-        for _ in range(sent // len(PING)):
-            assert (await client.command()).type == pb.BaseCommand.PONG
-        await stage.until(lambda: session.reading and not stage.direct.held, "a client that is read again")
 
 
 async def test_floods_without_direct_memory_close_their_clients_only() -> None:
@@ -156,17 +130,3 @@ async def test_floods_without_direct_memory_close_their_clients_only() -> None:
         await neighbour.ping()
         permit.release()
         assert (await reader.command()).type == LIST_ANSWER
-
-
-async def test_a_slow_reader_gets_its_list_whole() -> None:
-    async with staged() as stage:
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        await client.ask_topics(namespace(0))
-        size = int.from_bytes(await client.receive(4), "big")
-        received = 0
-        while received < size:
-            step = min(1500, size - received)
-            await client.receive(step)
-            received += step
-        await stage.until(lambda: not stage.direct.held, "the permit given back")
-        assert stage.outcome("answered") == 1
