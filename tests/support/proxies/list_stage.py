@@ -23,7 +23,6 @@ from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import DisconnectCause
@@ -192,7 +191,7 @@ class Sizes:
 class ListStage:
     """A proxy's topic-list path, its clients and its brokers."""
 
-    def __init__(self, sizes: Sizes | None = None, choice: BrokerChoice | None = None) -> None:
+    def __init__(self, sizes: Sizes | None = None, choice: OneBroker | None = None) -> None:
         self.loop = SteppedLoop()
         self.choice = choice or OneBroker(BROKER)
         self.sizes = sizes or Sizes()

@@ -1,6 +1,7 @@
 """Test the deadlines: one timer for all, exact moments, no memory of those who have gone."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
@@ -18,7 +19,7 @@ class Watched:
         self.expired: list[tuple[int, float]] = []
         self.queue: WaiterQueue[AcquireWaiter] = WaiterQueue(self.leave)
         self.deadlines = Deadlines(clock, self._expire)
-        self.on_expire = lambda: None
+        self.on_expire: Callable[[], None] = lambda: None
 
     def add(self, size: int, seconds: float) -> AcquireWaiter:
         now = self.clock.time()

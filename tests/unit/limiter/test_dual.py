@@ -184,6 +184,6 @@ async def test_direct_memory_is_held_from_before_the_encoding_until_written(
         drained.set_result(None)
     else:
         drained.set_exception(error)
-    assert await asyncio.gather(task, return_exceptions=True) == [error]
+    assert [*await asyncio.gather(task, return_exceptions=True)] == [error]
     assert written == [b"refused", b"held 20"]
     assert books_are_zero(limiter.direct)

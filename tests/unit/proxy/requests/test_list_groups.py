@@ -171,10 +171,10 @@ async def test_the_first_member_that_is_not_at_its_cap_pays_and_then_the_next(bo
 
 @pytest.mark.threat("large-questions")
 async def test_the_last_one_to_leave_cancels_the_work_keeps_no_text_and_lets_the_next_group_ask(books: Books) -> None:
-    long = {"topics_pattern": "x" * 10_000}
-    (group, first), (_, second) = books.join(Asker("a"), **long), books.join(Asker("b"), **long)
+    long = "x" * 10_000
+    (group, first), (_, second) = [books.join(Asker(name), topics_pattern=long) for name in "ab"]
     books.groups.asked(group)
-    successor, _ = books.join(Asker("c"), **long)
+    successor, _ = books.join(Asker("c"), topics_pattern=long)
     group.leave(first)
     assert (books.cancelled, [*group.members]) == ([], [second])
     group.leave(second)

@@ -199,11 +199,11 @@ async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_
     line.bytes.hold(client.network, 40)
     assert not client.asks()
     await turns(2)
-    line.bytes.hold(client.network, 10)
-    line.bytes.release("198.51.100.1", 30)
+    line.bytes.hold(client.network, 30)
+    line.bytes.release("198.51.100.1", 60)
     await turns(2)
     assert (line.order, line.waiting) == ([], 1)
-    line.bytes.release(client.network, 45)
+    line.bytes.release(client.network, 65)
     await turns(2)
     assert line.order == [client]
     assert len(line.bytes) == 2

@@ -21,6 +21,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.requests import broker_turns
 from proxy.requests.counters import RequestCounters
+from proxy.requests.forwarding import ReadyRequests
 from proxy.requests.lookups import LookupService
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.list_clients import commands_in, turns
@@ -319,3 +320,31 @@ def test_a_request_whose_client_cannot_be_ended_gives_back_what_it_holds() -> No
             assert (on.held, lost) == ((0, 0, 0, 0), ["its own end"] * 3)
 
     run_virtual(main())
+
+
+async def test_a_client_whose_end_raises_keeps_no_other_from_being_written_to() -> None:
+    written, crashes = list[int](), list[BaseException]()
+    ready = ReadyRequests(asyncio.get_running_loop(), crashes.append)
+
+    class Output:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def gather(self) -> None: ...
+
+        def send_gathered(self) -> None:
+            written.append(self.number)
+            if not self.number:
+                raise ValueError
+
+        def crashed(self, error: BaseException) -> None:
+            raise RuntimeError("its own end") from error
+
+    def go_on() -> None:
+        for number in range(3):
+            ready.joined(cast(Any, Output(number)))
+
+    ready.add(cast(Any, SimpleNamespace(go_on=go_on)))
+    await turns()
+    assert written == [0, 1, 2]
+    assert [type(error) for error in crashes] == [RuntimeError]
