@@ -266,25 +266,6 @@ async def test_a_relay_that_stands_still_holds_up_no_other() -> None:
         await (await stage.connected()).ping()
 
 
-async def test_two_relays_that_stand_still_keep_their_bytes_apart() -> None:
-    async with staged() as stage, raw_broker(greet) as broker:
-        pairs = {}
-        for letter in (b"a", b"b"):
-            client = await stage.client(SMALL_RCVBUF)
-            await client.connect(target=f"127.0.0.1:{broker.port}")
-            pairs[letter] = client, broker.peers[-1]
-        relays = list(stage.proxy.sessions.all_relays())
-        assert len(relays) == 2
-        sent = dict.fromkeys(pairs, 0)
-        while any(reads(relay, TO_CLIENT) for relay in relays):
-            for letter, (_, peer) in pairs.items():
-                sent[letter] += peer.send_now(letter * 64 * KIB)
-            assert max(sent.values()) < KERNEL_BYTES
-            await asyncio.sleep(0)
-        for letter, (client, _) in pairs.items():
-            assert await client.receive(sent[letter]) == letter * sent[letter]
-
-
 # --- the end --------------------------------------------------------------------------------------
 
 

@@ -158,22 +158,6 @@ async def test_a_consumer_of_three_hundred_names_has_its_list() -> None:
         assert [each.getTopicsOfNamespace.topics_pattern for each in seen] == [NAMES, NAMES]
 
 
-async def test_equal_large_questions_share_an_answer_and_each_is_charged() -> None:
-    async with staged() as stage:
-        gate = stage.broker.script.hold(LISTS)
-        clients = [await stage.connected() for _ in range(3)]
-        for client in clients:
-            await client.send(frame_of(pattern, 11 * KIB))
-        await stage.until(lambda: stage.frames.held >= 3 * LARGE_FRAME_COPIES * 11 * KIB - 20, "three that wait")
-        # The one that asked leaves: the question is the others' now.
-        clients.pop(0).close()
-        await stage.until(lambda: stage.frames.held < 3 * LARGE_FRAME_COPIES * 11 * KIB - 20, "one that has left")
-        gate.set()
-        for client in clients:
-            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        assert stage.broker.record.received[LISTS] <= 2
-
-
 @pytest.mark.parametrize(
     "fill", [fill for fill in KINDS if fill not in (lookup_topic, partitions)], ids=lambda fill: fill.__name__
 )
@@ -205,19 +189,6 @@ async def test_a_question_without_memory_whose_id_stands_behind_a_long_topic_end
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("memory_limit") == 1, "a cause")
         taken.release()
-
-
-async def test_a_large_question_waits_for_its_share() -> None:
-    async with staged(**TIGHT) as stage:
-        taken = stage.frames.try_acquire(stage.frames.limit, key="others")
-        assert taken is not None
-        client = await stage.connected()
-        sent = client.send_now(frame_of(pattern, 100 * KIB))
-        await stage.until(lambda: stage.frames.queue_size == 1, "a question that waits")
-        assert not stage.session_of(client).reading
-        taken.release()
-        await client.send(frame_of(pattern, 100 * KIB)[sent:])
-        await answered(stage, client, pattern)
 
 
 @pytest.mark.threat("large-questions")

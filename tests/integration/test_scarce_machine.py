@@ -329,30 +329,6 @@ async def test_without_names_from_the_start_a_request_is_refused_by_name_and_ser
             assert len((await client.topics(namespace(0))).topics) == 3
 
 
-async def test_without_names_those_who_have_a_broker_keep_it_and_its_last_address_serves_newcomers(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    found = Names(monkeypatch)
-    async with EmbeddedBroker(GeneratedTopics(20, 3, 50)) as broker:
-        url = f"pulsar://brokers.test:{broker.port}"
-        async with staged(brokerServiceURL=url, brokerDnsTtlSeconds=60) as stage:
-            asking, relayed = await stage.connected(), await stage.client()
-            await asking.topics(namespace(0))
-            await relayed.connect(target=f"brokers.test:{broker.port}")
-            found.gone = True
-            await asking.topics(namespace(1))
-            await relayed.ping()
-            newcomer = await stage.client()
-            await newcomer.connect(target=f"brokers.test:{broker.port}")
-            await newcomer.ping()
-            stranger = await stage.client()
-            await stranger.send(connect_frame(f"stranger.test:{broker.port}"))
-            refused = await stranger.last_command()
-            assert refused.type == pb.BaseCommand.ERROR
-            await stage.until(lambda: stage.caused("target_refused") == 1, "an end with its cause")
-            assert any("Temporary failure in name resolution" in detail for detail in stage.details)
-
-
 # --- the wall clock -------------------------------------------------------------------------------
 
 
