@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 
 from protocol.errors import ServerError
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.config.config import Config, ConfigError
 from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import PauseReason, Relay
 from proxy.relay.memory.pool import RelayPool
@@ -20,7 +18,6 @@ from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined
 from tests.integration.test_limits_and_shutdown import refused
 from tests.integration.test_relay_contract import turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
-from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 from tests.support.proxies.relays import TO_CLIENT, unsent
 
@@ -144,26 +141,6 @@ async def test_k2_both_bounds_hold_beside_each_other() -> None:
         assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
 
 
-@pytest.mark.parametrize(
-    ("keys", "fits"),
-    [
-        ({"relayMemoryPoolMB": "1", "relayBufferBytes": str(MIB), "numIOThreads": "2"}, False),
-        ({"relayMemoryPoolMB": "2", "relayBufferBytes": str(MIB), "numIOThreads": "2"}, True),
-        ({"relayMemoryPoolMB": "1", "relayBufferBytes": str(MIB), "relayEngine": "asyncio"}, True),
-        ({"relayMemoryPoolMB": "0", "relayBufferBytes": str(MIB)}, True),
-        ({"relayMemoryPoolMB": "-1", "relayBufferBytes": str(MIB)}, True),
-        ({"relayMemoryPoolMB": "-2"}, False),
-    ],
-)
-def test_k3_a_pool_below_one_read_of_each_thread_is_an_error(keys: dict[str, str], fits: bool) -> None:
-    overrides = {"brokerServiceURL": "pulsar://broker:6650", **keys}
-    if fits:
-        Config.load(overrides=overrides)
-    else:
-        with pytest.raises(ConfigError, match="relayMemoryPoolMB"):
-            Config.load(overrides=overrides)
-
-
 @pytest.mark.threat("unreading-consumers")
 async def test_k5_a_consumer_that_reads_is_served_while_others_use_the_pool_up() -> None:
     async with pooled() as (stage, broker):
@@ -243,49 +220,6 @@ async def test_k8_another_reason_outlasts_the_wait_for_memory() -> None:
         assert await read_all(pair, size) == expected_bytes(0, size)
 
 
-async def test_k9_everybody_who_waits_is_read_once_memory_comes_back() -> None:
-    async with pooled() as (stage, broker):
-        pairs = await stalled(stage, broker, MANY)
-        pool = pool_of(stage)
-        waiting = [relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL]
-        assert waiting
-        before = {relay: relay.snapshot().moved[TO_CLIENT] for relay in waiting}
-        # Nobody reads a byte, so that only turns can move those that wait. Who has had one leaves for the others.
-        gone = {relay: pair for pair, relay, _ in pairs if relay not in before}
-        served: set[Relay] = set()
-        while True:
-            for relay, pair in gone.items():
-                if relay not in served:
-                    pair.client.reset()
-            served |= gone.keys()
-            gone = {}
-            if not before:
-                break
-
-            def moved(before: dict[Relay, int] = before) -> list[Relay]:
-                return [relay for relay, moved in before.items() if relay.snapshot().moved[TO_CLIENT] > moved]
-
-            await stage.until(moved, "a turn for one of those that wait")
-            gone = {relay: pair for pair, relay, _ in pairs if relay in moved()}
-            before = {relay: moved for relay, moved in before.items() if relay not in gone}
-        await stage.until(lambda: pool.used_bytes == 0, "all memory back")
-
-
-async def test_the_read_timeout_ends_relays_that_wait_for_memory_because_nobody_takes_their_bytes() -> None:
-    async with pooled() as (stage, broker):
-        pairs = await stalled(stage, broker, MANY)
-        waiting = {relay for _, relay, _ in pairs if relay.snapshot().paused[TO_CLIENT] & PauseReason.POOL}
-        holding = set(stage.proxy.sessions.all_relays()) - waiting
-        assert waiting
-        assert holding
-        for relay in waiting:
-            relay.set_read_timeout(patient(0.2))
-        for relay in holding:
-            relay.set_read_timeout(0)
-        await stage.until(lambda: set(stage.proxy.sessions.all_relays()) == holding, "the end of those that wait")
-        assert stage.caused("read_timeout") == len(waiting)
-
-
 def processor_seconds() -> float:
     """Give the processor time of this process, threads included."""
     fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -320,29 +254,3 @@ async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> Non
         muted, depleted = pool.muted_seconds, pool.depleted_seconds
         await asyncio.sleep(0.01)
         assert (pool.muted_seconds, pool.depleted_seconds) == (muted, depleted)
-
-
-async def test_unsent_bytes_are_bounded_on_both_sockets_of_a_relay() -> None:
-    async with paired(relayUnsentBytes=UNSENT_BYTES, relayReceiveBufferBytes=128 * KIB) as pair:
-        size = 0
-        while count := pair.broker.send_now(FLOOD):
-            size += count
-            await asyncio.sleep(0.01)
-        # Send queue and receive queue of the proxy, and one read: a relay without bounds takes some MB.
-        counters = pair.stage.proxy.counters.relay
-        await pair.stage.until(lambda: counters.socket_memory.towards_clients > 0, "a look at the sockets")
-        assert counters.socket_memory.towards_clients < 512 * KIB
-        assert counters.socket_memory.towards_brokers < 512 * KIB
-
-
-async def test_the_kernels_choice_is_left_alone_with_zero() -> None:
-    async with paired(relayUnsentBytes=0) as pair:
-        await pour(pair, pair.relay)
-        counters = pair.stage.proxy.counters.relay
-        await pair.stage.until(lambda: counters.socket_memory.towards_clients > 600 * KIB, "what the kernel takes")
-
-
-def test_the_first_kernel_has_the_option() -> None:
-    with socket.socket() as own:
-        own.setsockopt(socket.IPPROTO_TCP, 25, 4096)
-        assert own.getsockopt(socket.IPPROTO_TCP, 25) == 4096

@@ -162,14 +162,6 @@ async def test_a_customer_with_many_ipv6_networks_keeps_no_other_customer_out(mo
         assert (await refused(late)).error == ServerError.ServiceNotReady
 
 
-async def test_a_full_address_keeps_no_other_address_out() -> None:
-    async with staged(maxConcurrentInboundConnectionsPerIp=1) as stage:
-        await (await client_from(stage, LOOPBACK)).connect()
-        await (await client_from(stage, OTHER_ADDRESS)).connect()
-        assert (await refused(await client_from(stage, OTHER_ADDRESS))).message == CONNECTIONS_TEXT
-        assert len(stage.proxy.sessions) == 2
-
-
 async def test_a_storm_of_connections_is_served_and_holds_nobody_up() -> None:
     raise_file_limit()
     async with staged(GeneratedTopics(1, TOPICS, 100)) as stage:

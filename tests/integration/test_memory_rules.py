@@ -151,25 +151,6 @@ async def test_a_full_heap_queue_refuses_at_once() -> None:
         await client.ping()
 
 
-async def test_a_full_direct_queue_refuses_at_once() -> None:
-    async with staged(**TIGHT | {DIRECT_QUEUE: 1}) as stage:
-        await direct_taken(stage)
-        await waiting_for_direct(stage, 1)
-        client = await stage.connected()
-        refused(await client.refused_topics(namespace(2)), DIRECT_REFUSAL)
-        assert stage.direct.statistics().rejected == 1
-
-
-async def test_the_requests_clock_ends_a_wait_for_direct_memory() -> None:
-    async with staged(**TIGHT) as stage:
-        reader = await direct_taken(stage)
-        client = await stage.connected()
-        stage.change(topicListRequestTimeoutMillis=400)
-        refused(await client.refused_topics(namespace(1)), DIRECT_REFUSAL)
-        # A body under way is never cut by the clock: its client has it, however late it reads.
-        await has_list(reader)
-
-
 async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answer() -> None:
     async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
@@ -193,16 +174,6 @@ async def test_the_requests_clock_runs_until_the_first_byte_of_its_list() -> Non
         await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
         assert (await reader.answer()).getSchemaResponse.schema.schema_data == bytes(LIST_BYTES)
         refused((await reader.answer()).error, "Failed because earlier answers to this client were not read in time")
-
-
-async def test_a_question_of_a_request_that_gave_up_while_queued_is_never_asked() -> None:
-    async with staged(**TIGHT | {HEAP_QUEUE: 5}) as stage:
-        await jammed(stage)
-        stage.change(**{HEAP_TIMEOUT: 150})
-        asked = stage.broker.record.topic_questions
-        client = await stage.connected()
-        refused(await client.refused_topics(namespace(6)), HEAP_REFUSAL)
-        assert stage.broker.record.topic_questions == asked
 
 
 async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> None:
@@ -291,20 +262,6 @@ async def test_a_client_with_too_many_requests_in_work_is_not_read() -> None:
 # --- no deadlock ----------------------------------------------------------------------------------
 
 
-async def test_an_acquire_larger_than_the_limit_passes_alone() -> None:
-    async with staged(NEARLY_A_MIB, **TIGHT) as stage:
-        client = await stage.connected()
-        topics = len((await client.topics(namespace(0))).topics)
-        reader = await direct_taken(stage)
-        waiting = await waiting_for_direct(stage, 1)
-        # Its size is known: the estimate alone is above the limit and waits until nothing is held.
-        await client.ask_topics(namespace(0))
-        await stage.until(lambda: stage.heap.queue_size == 1, "an acquire that waits")
-        for each in (reader, waiting, client):
-            await has_list(each, topics)
-        assert stage.heap.statistics().queued >= 1
-
-
 async def test_lists_that_all_outgrow_their_estimates_do_not_wait_for_each_other() -> None:
     async with staged(NEARLY_A_MIB, **TIGHT) as stage:
         gate = stage.broker.script.hold(LISTS)
@@ -316,24 +273,6 @@ async def test_lists_that_all_outgrow_their_estimates_do_not_wait_for_each_other
         await asyncio.gather(*(has_list(client, 10_270) for client in clients))
         assert stage.outcome("answered") == 20
         assert stage.heap.statistics().peak_held <= 2 * MIB + 20 * heap_size(1024)
-
-
-async def test_half_the_heap_is_all_that_estimates_on_one_broker_may_hold() -> None:
-    async with staged(**TIGHT) as stage:
-        client = await stage.connected()
-        for number in range(4):
-            await client.topics(namespace(number))
-        gate = stage.broker.script.hold(LISTS)
-        clients = [await stage.connected() for _ in range(4)]
-        for number, asking in enumerate(clients):
-            await asking.ask_topics(namespace(number))
-        await stage.until(lambda: stage.broker.record.topic_questions == 5, "one question at the broker")
-        await clients[3].ping()
-        # Each estimate is more than half the limit: one at a time.
-        assert (stage.outstanding, stage.broker.record.topic_questions) == (1, 5)
-        gate.set()
-        for asking in clients:
-            await has_list(asking)
 
 
 # --- schemas --------------------------------------------------------------------------------------
@@ -357,19 +296,3 @@ async def test_a_schema_waits_for_direct_memory_and_is_refused_in_its_name() -> 
         await client.send(schema_frame(3, TOPIC))
         schema = (await client.answer()).getSchemaResponse
         assert (schema.request_id, len(schema.schema.schema_data)) == (3, 340_000)
-
-
-async def test_a_schema_that_waits_holds_up_no_list_and_no_lookup() -> None:
-    async with staged(**TIGHT) as stage:
-        await create_schema(stage, 340_000)
-        reader = await direct_taken(stage)
-        client = await stage.connected()
-        await client.send(schema_frame(2, TOPIC))
-        await stage.until(lambda: stage.direct.queue_size == 1, "a schema that waits")
-        other = await stage.connected()
-        assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
-        await other.ask_topics(namespace(1))
-        await stage.until(lambda: stage.direct.queue_size == 2, "a list that has been read")
-        reader.close()
-        assert len((await client.answer()).getSchemaResponse.schema.schema_data) == 340_000
-        await has_list(other)

@@ -7,32 +7,26 @@ from typing import Any
 import pytest
 
 from protocol.command_type import CommandType
-from protocol.commands import PONG_FRAME, request_id_of
+from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
-from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
 from proxy.cli.demo.script import Failure
 from proxy.cli.demo.topics import GeneratedTopics, ListedTopics
-from proxy.core.errors import HEAP_REFUSAL
-from tests.support.clients.async_client import PING, AsyncClient, command_of, topics_frame
-from tests.support.patience import patient_millis
+from tests.support.clients.async_client import PING, command_of, topics_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     TIGHT,
     TOPICS,
     Stage,
-    direct_taken,
     namespace,
     staged,
-    waiting_for_direct,
 )
 from tests.support.proxies.shared_lists import (
     all_have_lists,
     behind_a_question,
     being_written,
     has_list,
-    joined,
     let_go,
     waiting_for_the_broker,
 )
@@ -67,37 +61,6 @@ async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_
         assert stage.direct.statistics().peak_held <= limits["maxTopicListInFlightDirectMemSizeMB"] * MIB
 
 
-async def test_500_requests_of_100_connections_cost_few_questions() -> None:
-    async with staged() as stage:
-        clients = [await stage.connected() for _ in range(100)]
-        for client in clients:
-            for request_id in range(1, 6):
-                client.send_now(topics_frame(request_id, namespace(0)))
-
-        async def read(client: AsyncClient) -> None:
-            got = [await client.answer() for _ in range(5)]
-            assert sorted(map(request_id_of, got)) == [1, 2, 3, 4, 5]
-            assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in got} == {TOPICS}
-
-        await asyncio.gather(*map(read, clients))
-        await stage.until(lambda: stage.outcome("answered") == 500, "all answered")
-        # Two lists of a connection are under way at once: its third is a later request, and no earlier answer will do.
-        # How many of them meet depends on who reads when.
-        assert stage.broker.record.topic_questions <= 500 / 5
-
-
-async def test_each_member_has_its_own_request_id() -> None:
-    async with staged() as stage:
-        _, members = await behind_a_question(stage, 0)
-        members = [await stage.connected() for _ in range(5)]
-        for number, client in enumerate(members):
-            await client.send(topics_frame(1 << (12 * number), namespace(0)))
-        await stage.until(lambda: stage.lookups.held == 6, "all requests read")
-        let_go(stage)
-        for number, client in enumerate(members):
-            await has_list(client, request_id=1 << (12 * number))
-
-
 async def test_a_topic_created_before_a_request_is_in_its_answer() -> None:
     store = ListedTopics(["persistent://t/n/topic-0"])
     async with staged(store) as stage:
@@ -115,44 +78,6 @@ async def test_a_topic_created_before_a_request_is_in_its_answer() -> None:
             assert f"persistent://t/n/topic-{number}" in topics
             await early.answer()
         assert stage.broker.record.topic_questions == 10
-
-
-async def test_without_coalescing_every_request_is_a_question() -> None:
-    async with staged(topicListCoalescingEnabled="false") as stage:
-        first, members = await behind_a_question(stage, 9)
-        await stage.until(lambda: stage.broker.record.topic_questions == 10, "ten questions")
-        let_go(stage)
-        await all_have_lists([first, *members])
-        assert stage.proxy.counters.requests.lists_joined == 0
-
-
-async def test_answers_are_shared_among_equal_hashes_only() -> None:
-    store = ListedTopics(["persistent://t/n/topic"])
-    async with staged(store) as stage:
-        client = await stage.connected()
-        known = (await client.topics("t/n")).topics_hash
-        stage.broker.script.hold(LISTS)
-
-        async def asked(each: AsyncClient, number: int) -> None:
-            request = pb.CommandGetTopicsOfNamespace(request_id=number, namespace="t/n")
-            if number % 2:
-                request.topics_hash = known
-            kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
-            await each.send_command(pb.BaseCommand(type=kind, getTopicsOfNamespace=request))
-
-        # With a question of each kind at the broker, whoever comes later joins a group, however late.
-        for number in (2, 3):
-            await asked(client, number)
-            await stage.until(lambda number=number: stage.outstanding == number - 1, "a question at the broker")  # type: ignore[misc]
-        clients = [await stage.connected() for _ in range(6)]
-        for number, each in enumerate(clients):
-            await asked(each, number)
-        await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 4, "two groups of three")
-        let_go(stage)
-        for number, each in enumerate(clients):
-            answer = (await each.answer()).getTopicsOfNamespaceResponse
-            assert (answer.changed, len(answer.topics)) == ((False, 0) if number % 2 else (True, 1))
-        assert stage.broker.record.topic_questions == 1 + 2 + 2
 
 
 # --- brokers --------------------------------------------------------------------------------------
@@ -199,33 +124,6 @@ async def test_a_question_lost_twice_is_one_error_for_each() -> None:
             await client.ping()
         # The second loss may be a connection that had ended already: then the broker never saw that question.
         assert stage.proxy.counters.requests.list_questions == 3
-
-
-async def test_a_body_skipped_after_the_heap_timeout_refuses_all_and_its_connection_goes_on() -> None:
-    async with staged(**TIGHT | {HEAP_TIMEOUT: patient_millis(1000)}) as stage:
-        reader = await direct_taken(stage)
-        others = [await waiting_for_direct(stage, number) for number in (1, 2)]
-        connections = stage.broker.record.connections_accepted
-        members = await joined(stage, 3, 3)
-        for client in members:
-            error = await client.error(1)
-            assert (error.error, error.message) == (ServerError.TooManyRequests, HEAP_REFUSAL)
-        await all_have_lists([reader, *others])
-        members[0].next_id()
-        assert len((await members[0].topics(namespace(3))).topics) == TOPICS
-        assert stage.broker.record.connections_accepted == connections
-
-
-async def test_a_list_above_a_clients_frame_limit_is_an_error_for_each_member() -> None:
-    async with staged(maxMessageSize=LIST_BYTES // 2) as stage:
-        first, members = await behind_a_question(stage, 3)
-        let_go(stage)
-        for client in (first, *members):
-            error = await client.error(1)
-            assert error.error == ServerError.NotAllowedError
-            assert str(LIST_BYTES // 2 + 10 * 1024) in error.message
-            assert "maxMessageSize" in error.message
-            await client.ping()
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -314,13 +212,3 @@ async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -
     (stage,) = seen
     assert stage.settled()
     assert (stage.outcome("cancelled"), stage.proxy.counters.shared.internal_errors, lost) == (3, {}, [])
-
-
-@pytest.mark.usefixtures("relay_engine")
-async def test_a_drain_lets_a_fan_out_end_that_is_being_read() -> None:
-    async with staged() as stage:
-        members = await being_written(stage)
-        draining = asyncio.get_running_loop().create_task(stage.proxy.sessions.drain(20))
-        await all_have_lists(members)
-        await draining
-        assert stage.outcome("answered") == 4
