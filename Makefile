@@ -20,15 +20,15 @@ UNIT := $(addprefix tests/,unit property native test_layering.py)
 PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory bad_input broker_credentials \
   broker_faults broker_probes client_authentication client_cuts commands counted_relays direct_mode event_log \
   event_sinks fail_over floods half_closed_relays health hostile_clients http_authentication http_lookups \
-  http_topic_lists kip72 known_brokers large_frames leaving limits_and_shutdown members_leaving memory_rules \
+  http_topic_lists kip72 known_brokers large_frames leaving limits_and_shutdown memory_rules \
   mixed_storms openid_issuer output_order overload_control pause proxy_headers public_texts relay_contract reload \
   reverse_proxy shared_lists slow_readers spill start take_over targets tls tls_rotation undrain watch_limits \
   web_endings web_port websockets without_extension)
 # One broker and one Spark session serve all of these.
 REAL := tests/conformance $(patsubst %,tests/pulsar/test_%.py,event_log_end_to_end pattern_consumers produce_consume \
   schema subscriptions topics wire_protocol) $(patsubst %,tests/spark/test_%.py,ingest usage)
-# Short versions of `make faults`, `load`, `soak`, `fuzz`, and the model.
-PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz tests/model
+# Short versions of `make faults`, `load`, `soak`, `fuzz`.
+PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz
 # Each test starts processes of its own, with JVMs that wait for each other.
 STORES := tests/spark/test_object_store.py
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
@@ -91,7 +91,7 @@ proxy: $(VENV)/.dev $(VENV)/.native ## Tests of the whole proxy against the embe
 proxy-rest: $(VENV)/.dev $(VENV)/.native
 	@$(PYTEST) -n 4 tests/integration $(call but,$(PROXY) $(PROOF))
 
-proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak, fuzz and the model, as in make rest (minutes)
+proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak and fuzz, as in make rest (minutes)
 	@$(PYTEST) -n 2 $(PROOF)
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension

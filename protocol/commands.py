@@ -258,16 +258,6 @@ def auth_method(connect: pb.CommandConnect) -> str:
     return "none"
 
 
-def ping() -> bytes:
-    """Return the PING frame."""
-    return PING_FRAME
-
-
-def pong() -> bytes:
-    """Return the PONG frame."""
-    return PONG_FRAME
-
-
 # ---- Requests to a broker ----
 
 

@@ -42,8 +42,8 @@ class Script:
 
     `silent` types are read and never answered. `gates` hold the answers of a type until their event is set. The
     answer of a type in `cut_mid_frame` ends with a FIN after that many bytes. `unknown_request_id` types are answered
-    with an unknown request id. Each lookup uses up a redirect of `redirects`. `slice_writes` (0: off) writes that
-    many bytes at a time. `refuse_connect` answers CONNECT with ERROR and closes.
+    with an unknown request id. Each lookup uses up a redirect of `redirects`. `refuse_connect` answers CONNECT
+    with ERROR and closes.
     """
 
     silent: set[CommandType] = field(default_factory=set)
@@ -53,7 +53,6 @@ class Script:
     failures: dict[CommandType, Failure] = field(default_factory=dict)
     redirects: deque[Redirect] = field(default_factory=deque)
     refuse_connect: Failure | None = None
-    slice_writes: int = 0
     after_handshake: AfterHandshake = AfterHandshake.COMMANDS
     flood_payload_bytes: int = 64 * 1024
 

@@ -145,7 +145,7 @@ class Session:
     ) -> None:
         async with self._writing:
             room = None if kind is None else self._script.cut_mid_frame.get(kind)
-            for piece, last in _with_last(self._sliced(pieces)):
+            for piece, last in _with_last(pieces):
                 if self._cut:
                     return
                 if last:
@@ -171,14 +171,6 @@ class Session:
         # uvloop raises RuntimeError for a write in the turn between the loss of a connection and the end of its reads.
         if self._writer.transport.is_closing():
             raise ConnectionResetError
-
-    def _sliced(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
-        step = self._script.slice_writes
-        for piece in pieces:
-            if step:
-                yield from (piece[start : start + step] for start in range(0, len(piece), step))
-            else:
-                yield piece
 
     async def _echo(self) -> None:
         while data := await self._reader.read(_READ_BYTES):

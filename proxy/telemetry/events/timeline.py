@@ -222,11 +222,6 @@ class RequestTimeline(NoTimeline):
 
     # --- the stages of the path -------------------------------------------------------------------
 
-    @property
-    def stage(self) -> int:
-        """Return the stage that the group has reached."""
-        return self.stages[-1]
-
     def enter(self, stage: int) -> None:
         """Record that the group has reached another stage."""
         if stage != self.stages[-1]:
