@@ -7,10 +7,10 @@ from typing import Any, Final
 import pytest
 
 from protocol.command_type import CommandType
+from tests.integration.test_direct_mode import greet
 from tests.integration.test_event_log import LISTS, kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
-from tests.integration.test_direct_mode import greet
 from tests.integration.test_watch_limits import LIST, SNAPSHOT, UPDATE, exhaust, joined, send_all
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import topics_frame
