@@ -11,6 +11,8 @@ from protocol.commands import frame
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
+from proxy.config.keys.log_components import COMPONENTS
+from tests.integration.test_admin_command import admin
 from tests.support.clients.async_client import connect_frame, eventually
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.producer_frames import send_frame
@@ -78,3 +80,16 @@ async def test_a_storm_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
 async def test_the_control_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
     async with broker() as behind, child_proxy(tmp_path, behind):
         assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600
+
+
+@pytest.mark.threat("hidden-change")
+async def test_no_level_of_a_part_of_the_log_hides_what_an_operator_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with broker() as behind, child_proxy(tmp_path, behind) as running:
+        for part in COMPONENTS:
+            code, _, err = await admin(running, capsys, "log-level", "error", "--component", part)
+            assert (code, err) == (0, "")
+        assert (await admin(running, capsys, "reload"))[0] == 0
+        actions = [line["action"] for line in running.lines("admin change")]
+        assert actions == ["log-level"] * len(COMPONENTS) + ["reload"]

@@ -17,6 +17,7 @@ import pytest
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app import proxy as app
+from proxy.auth.failures import SettingFault
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.net.spill.disk import DirectoryDisk
 from tests.support.clients.async_client import AsyncClient, Closed
@@ -333,3 +334,14 @@ async def test_top_shows_the_lists_on_disk(tmp_path: Path) -> None:
         shown: Any = stage.proxy.shown()["spill"]
         assert (shown["files"], shown["moved_lists"], shown["limit_bytes"]) == (1, 1, 4096 * MIB)
         assert shown["held_bytes"] > 0
+
+
+@pytest.mark.threat("spill-files-read")
+async def test_a_directory_that_others_may_write_to_takes_no_list(tmp_path: Path) -> None:
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    lists.chmod(0o777)
+    with pytest.raises(SettingFault, match="mode 0777, expected one that only its owner may write to") as refusal:
+        async with staged(**spilling(tmp_path)):
+            pass
+    assert "topicListSpillDirectory" in str(refusal.value)
