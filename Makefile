@@ -55,9 +55,8 @@ test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark 
 	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
-# Half of these wait for JVMs.
 rest: $(VENV)/.dev $(VENV)/.native ## What `make test` leaves out (needs a JDK >= 21, too)
-	@$(STAGES) rest $(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target $(REST); \
+	@$(STAGES) rest $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(REST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
 test-all: ## Run test, and then rest
