@@ -143,7 +143,8 @@ def test_what_comes_after_an_answer_that_ends_the_connection_is_dropped(clock: C
             # The proxy waits for the end of the body in vain, for the time of its lingering.
             await reader.read()
             writer.close()
-            assert clock.chunks == before
+            # A read that was under way may bring one.
+            assert clock.chunks <= before + 1
 
     run_on(asyncio.new_event_loop, main())
 
