@@ -132,7 +132,7 @@ def ladder() -> Iterator[str]:
     results = kept()
     days = sorted(result["measured_on"] for result in results.values())
     machine = results["relay-echo"]["machine"]
-    processors = " or ".join(sorted({results[name]["machine"]["cpu"] for name in results}))
+    processors = " or ".join(sorted({result["machine"]["cpu"] for result in results.values()}))
     where = f"{processors}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
     peers = f"Java {machine['java']}, Java proxy {machine['java_proxy']}, HAProxy {machine['haproxy']}"
     yield from wrap(f"Measured from {days[0]} to {days[-1]}: {where}, {peers}, {machine['rustc']}.", 120)

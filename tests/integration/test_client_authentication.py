@@ -1,6 +1,5 @@
 """Who clients are: asked before anything is done for them, asked again in time, and never taken at their own word."""
 
-import base64
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -24,7 +23,7 @@ from tests.support.auth.credentials import (
     response,
     turned_away,
 )
-from tests.support.auth.tokens import SECRET, signed
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
@@ -394,7 +393,7 @@ def token_of(role: str, **claims: Any) -> str:
 SIGNED: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authenticationProviders": "token",
-    "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+    "tokenSecretKey": data_url(SECRET),
 }
 
 

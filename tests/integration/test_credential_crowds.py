@@ -22,7 +22,7 @@ from proxy.core.public_causes import PublicCause, authentication_text
 from tests.support.auth.credentials import presenting, refused
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
 from tests.support.auth.slow_checks import HeldChecks
-from tests.support.auth.tokens import SECRET, der, ec_key, signed
+from tests.support.auth.tokens import SECRET, data_url, der, ec_key, signed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -35,10 +35,6 @@ HOME = "127.0.0.2"
 MOST_BEFORE = 2
 HASH = b"{SHA}" + base64.b64encode(hashlib.sha1(b"sesame", usedforsecurity=False).digest())
 KNOWN_TOKEN = signed({"sub": "alice"}).decode()
-
-
-def data_url(content: bytes) -> str:
-    return f"data:;base64,{base64.b64encode(content).decode()}"
 
 
 # Nobody who waits gives up before the test is over.

@@ -2,7 +2,6 @@
 
 import hmac
 import json
-from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,13 +9,9 @@ import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.auth.tokens import SECRET, b64, der, key_for, pem, signed
+from tests.support.auth.tokens import SECRET, b64, data_url, der, key_for, pem, signed
 from tests.support.clients.async_client import connect_frame
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
-
-
-def data_url(content: bytes) -> str:
-    return f"data:;base64,{b64encode(content).decode()}"
 
 
 def tokens(**key: str) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Brokers that want the credentials of a client, too (authenticateOriginalAuthData), and whose fault a refusal is."""
 
-import base64
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -13,7 +12,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import open_log
 from tests.support.auth.credentials import presenting
-from tests.support.auth.tokens import SECRET, signed
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.judging_broker import JudgingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient
@@ -25,7 +24,7 @@ PROXY, ALICE = (signed({"sub": role}).decode() for role in ("proxy", "alice"))
 MINIMAL: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-    "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+    "tokenSecretKey": data_url(SECRET),
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "brokerClientAuthenticationParameters": f"token:{PROXY}",
 }

@@ -1,6 +1,5 @@
 """A client that has not authenticated is told a fixed cause and nothing of the inside; the log has the rest."""
 
-import base64
 import json
 import time
 from collections.abc import AsyncIterator, Callable
@@ -18,17 +17,13 @@ from proxy.core.public_causes import TARGET_TEXT, PublicCause, authentication_te
 from proxy.web.http.clients import WebClient
 from tests.support.auth.credentials import presenting
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
-from tests.support.auth.tokens import SECRET, signed
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.clients.async_client import connect_frame
 from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 PASSWORDS = b"alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
-
-
-def data_url(content: bytes) -> str:
-    return f"data:;base64,{base64.b64encode(content).decode()}"
 
 
 @asynccontextmanager

@@ -1,18 +1,17 @@
 """HTTP requests that two servers could read differently: the proxy refuses them, and no broker sees them."""
 
-import base64
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from tests.support.auth.tokens import SECRET, signed
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 TOKENS: dict[str, Any] = {
     "authenticationEnabled": "true",
     "authenticationProviders": "token",
-    "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+    "tokenSecretKey": data_url(SECRET),
 }
 
 

@@ -1,7 +1,7 @@
 """Keys and tokens made by hand: whatever a client, an issuer or a forger could come up with."""
 
 import json
-from base64 import urlsafe_b64encode
+from base64 import b64encode, urlsafe_b64encode
 from functools import cache
 from typing import Any
 
@@ -59,6 +59,11 @@ def signed_bytes(payload: bytes, algorithm: str = "HS256", key: Key | None = Non
 
 def b64(content: bytes) -> bytes:
     return urlsafe_b64encode(content).rstrip(b"=")
+
+
+def data_url(content: bytes) -> str:
+    """Give a key as a setting that has it inline."""
+    return f"data:;base64,{b64encode(content).decode()}"
 
 
 def der(key: Key | rsa.RSAPublicKey) -> bytes:
