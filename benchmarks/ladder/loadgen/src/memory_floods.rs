@@ -185,10 +185,20 @@ fn stand(target: &Target) -> io::Result<Link> {
 /// back.
 pub fn standing_pairs(stage: &Stage, watch: &Watch) -> io::Result<u64> {
     let deaf = Target { receive_buffer_bytes: Some(8192), ..stage.target.clone() };
-    let (mut held, mut asked): (Vec<Option<Link>>, u64) = ((0..STANDING).map(|_| None).collect(), 0);
     let pair = (lists::question(1, STANDING_NAMESPACE).len() + 2 * distinct_question(2).len()) as u64;
+    hold(STANDING, pair, watch, |_| stand(&deaf))
+}
+
+/// Keep so many clients that read nothing, each of which sends `bytes` when it begins; who is ended begins again.
+fn hold(
+    count: usize,
+    bytes: u64,
+    watch: &Watch,
+    begin: impl Fn(usize) -> io::Result<Link>,
+) -> io::Result<u64> {
+    let (mut held, mut sent): (Vec<Option<Link>>, u64) = ((0..count).map(|_| None).collect(), 0);
     while !watch.over() {
-        for place in &mut held {
+        for (index, place) in held.iter_mut().enumerate() {
             if watch.over() {
                 break;
             }
@@ -196,12 +206,12 @@ pub fn standing_pairs(stage: &Stage, watch: &Watch) -> io::Result<u64> {
                 continue;
             }
             // A server that serves nobody else is what an attacker wants.
-            *place = stand(&deaf).ok();
-            asked += if place.is_some() { pair } else { 0 };
+            *place = begin(index).ok();
+            sent += if place.is_some() { bytes } else { 0 };
         }
         thread::sleep(50 * TICK);
     }
-    Ok(asked)
+    Ok(sent)
 }
 
 /// 120 connections that ask for four lists each, read nothing, and all leave at once, again and again.
@@ -237,25 +247,13 @@ pub fn slow_joiners(stage: &Stage, watch: &Watch) -> io::Result<u64> {
 /// 1,000 clients, an address each, that ask for a list that nobody else asks for, and read nothing. A client that is
 /// ended comes back.
 pub fn silent_addresses(stage: &Stage, watch: &Watch) -> io::Result<u64> {
-    let deaf = |index| Target { receive_buffer_bytes: Some(8192), ..apart(&stage.target, index) };
-    let targets: Vec<Target> = (0..SILENT).map(deaf).collect();
-    let (mut held, mut sent): (Vec<Option<Link>>, u64) = (targets.iter().map(|_| None).collect(), 0);
-    while !watch.over() {
-        for (target, place) in targets.iter().zip(&mut held) {
-            if watch.over() {
-                break;
-            }
-            if place.as_ref().is_some_and(|link| !ended(link)) {
-                continue;
-            }
-            let question = distinct_question(1);
-            // A server that serves nobody else is what an attacker wants.
-            *place = target.open().ok().and_then(|mut link| link.write_all(&question).ok().map(|()| link));
-            sent += if place.is_some() { question.len() as u64 } else { 0 };
-        }
-        thread::sleep(50 * TICK);
-    }
-    Ok(sent)
+    let ask = |index: usize| -> io::Result<Link> {
+        let deaf = Target { receive_buffer_bytes: Some(8192), ..apart(&stage.target, index as u16) };
+        let mut link = deaf.open()?;
+        link.write_all(&distinct_question(1))?;
+        Ok(link)
+    };
+    hold(SILENT.into(), distinct_question(1).len() as u64, watch, ask)
 }
 
 /// The same target for a client of another network of this machine.
