@@ -18,7 +18,6 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
-from tests.integration.test_leaving import embedded
 from tests.support.auth.credentials import presenting
 from tests.support.clients.async_client import (
     AsyncClient,
@@ -91,6 +90,7 @@ async def attacking(proxy: Running, attack: Callable[[AsyncClient, int], Awaitab
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.threat("flood-while-ending")
 async def test_sigterm_under_all_attacks_at_once_ends_in_time_with_0_and_no_internal_error(tmp_path: Path) -> None:
     import passlib.hash
 
@@ -125,36 +125,3 @@ async def test_sigterm_under_all_attacks_at_once_ends_in_time_with_0_and_no_inte
         assert proxy.said("stopped") == 1
         assert proxy.said("unexpected error") == 0
         assert "Traceback" not in proxy.log.read_text()
-
-
-FLOODS = {
-    "pings": PING_FRAME * 500,
-    "lookups": b"".join(lookup_frame(number, TOPIC) for number in range(200)),
-    "lists": b"".join(topics_frame(number, "demo/ns-0") for number in range(100)),
-}
-
-
-async def pour(client: AsyncClient, frames: bytes) -> None:
-    """Send until the connection ends, and take no answer."""
-    try:
-        while True:
-            client.flood(frames)
-            await asyncio.sleep(0.001)
-    except OSError:
-        return
-
-
-@pytest.mark.threat("flood-while-ending")
-@pytest.mark.parametrize("flood", FLOODS)
-async def test_a_flood_keeps_no_proxy_from_ending(tmp_path: Path, flood: str) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, shutdownDrainMillis=500) as proxy:
-        clients = [await proxy.connected() for _ in range(5)]
-        async with asyncio.TaskGroup() as floods:
-            for client in clients:
-                floods.create_task(pour(client, FLOODS[flood]))
-            await proxy.get("/healthz")
-            os.kill(proxy.child.pid, signal.SIGTERM)
-            await eventually(lambda: proxy.said("stopping"), "the drain")
-            assert await proxy.exit_code() == 0
-        assert proxy.said("stopped")
-        assert '"level":"error"' not in proxy.log.read_text()

@@ -12,7 +12,6 @@ from tests.support.brokers.raw_broker import (
     list_answer,
     raw_broker,
     request,
-    silence,
 )
 from tests.support.clients.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
 from tests.support.patience import patient_millis
@@ -40,16 +39,6 @@ async def test_a_broker_that_refuses_tcp_is_an_error_and_the_connection_lives() 
         assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
         await client.ping()
         assert stage.outcome("failed") == 1
-
-
-async def test_a_broker_that_accepts_and_stays_silent_is_given_up_after_the_connect_timeout() -> None:
-    async with raw_broker(silence) as broker, staged(broker_port=broker.port, brokerProxyConnectTimeoutMs=150) as stage:
-        client = await stage.connected()
-        error = await client.refused_topics(namespace(0))
-        assert error.error == ServerError.ServiceNotReady
-        assert "brokerProxyConnectTimeoutMs" in error.message
-        await stage.until(lambda: all(peer.sock.fileno() == -1 for peer in broker.peers), "all closed")
-        await client.ping()
 
 
 async def test_a_question_nobody_answers_is_given_up_and_frees_its_slot() -> None:
@@ -83,17 +72,6 @@ async def test_a_broker_that_is_too_slow_is_an_error_after_the_requests_clock() 
         await client.ping()
 
 
-async def test_a_lookup_nobody_answers_is_an_error_and_frees_its_permit() -> None:
-    async with staged(
-        topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=2 * ENOUGH_MILLIS
-    ) as stage:
-        stage.broker.script.silent.add(CommandType.LOOKUP)
-        client = await stage.connected()
-        answer = await client.lookup(TOPIC)
-        assert (answer.error, answer.message) == (ServerError.ServiceNotReady, "the broker did not answer in time")
-        await stage.until(lambda: not stage.lookups.held, "the permit given back")
-
-
 @pytest.mark.parametrize("cut_at", [1, 20, 100_000])
 async def test_a_list_cut_in_mid_frame_is_asked_once_more_and_then_an_error(cut_at: int) -> None:
     async with staged() as stage:
@@ -111,24 +89,6 @@ FRAMES = {
     CommandType.LOOKUP: lookup_frame(1, TOPIC),
     CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
 }
-
-
-@pytest.mark.parametrize("kind", FRAMES)
-async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(kind: CommandType) -> None:
-    async with staged(
-        topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=4 * ENOUGH_MILLIS
-    ) as stage:
-        stage.broker.script.unknown_request_id.add(kind)
-        client = await stage.connected()
-        await client.send(FRAMES[kind])
-        answer = await client.answer()
-        assert request_id_of(answer) == 1
-        assert stage.proxy.counters.brokers.unknown_broker_answers == 1
-        stage.broker.script.unknown_request_id.clear()
-        stage.change(topicListRequestTimeoutMillis=28_000)
-        assert not any(stage.proxy.counters.shared.disconnects.values())
-        await client.send(FRAMES[kind])
-        assert request_id_of(await client.answer()) == 1
 
 
 PARTITIONS = frame(

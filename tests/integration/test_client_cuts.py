@@ -7,7 +7,6 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.requests import LISTS_AT_ONCE
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import (
     PING,
@@ -147,25 +146,6 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
 
 
 @cuts
-async def test_a_client_that_leaves_while_its_large_frame_waits_to_grow_frees_what_it_had(cut: Cut) -> None:
-    async with staged(**TIGHT) as stage:
-        leaving, frame = await stage.connected(), new_schema_frame(1, TOPIC, 20_000)
-        await leaving.send(frame[:6000])
-        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
-        taken, overshooting = stage.direct.try_acquire(stage.direct.available), stage.direct.try_acquire(0)
-        assert taken is not None
-        assert overshooting is not None
-        assert overshooting.try_update(1)
-        await leaving.send(frame[6000:])
-        await stage.until(lambda: stage.direct.growers_waiting == 1, "a large frame that waits to grow")
-        cut(leaving)
-        await stage.until(lambda: stage.direct.held == taken.size + 1, "the part given back")
-        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        taken.release()
-        overshooting.release()
-
-
-@cuts
 async def test_a_client_that_leaves_while_its_broker_is_being_connected_takes_the_broker_with_it(cut: Cut) -> None:
     async with raw_broker(silence) as broker, staged() as stage:
         client = await stage.client()
@@ -174,32 +154,6 @@ async def test_a_client_that_leaves_while_its_broker_is_being_connected_takes_th
         cut(client)
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
         await stage.until(lambda: broker.peers[0].sock.fileno() == -1, "no connection to the broker")
-
-
-@cuts
-async def test_a_client_that_leaves_its_own_lane_frees_all_its_requests(cut: Cut) -> None:
-    async with staged() as stage:
-        gate = stage.broker.script.hold(LISTS)
-        client = await stage.connected()
-        for number in range(10):
-            await client.ask_topics(namespace(number))
-        await stage.until(
-            lambda: (
-                stage.outstanding == stage.lookups.held == LISTS_AT_ONCE and stage.session_of(client).outstanding == 10
-            ),
-            "a few asked, the others waiting",
-        )
-        cut(client)
-        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        # The tasks of its requests end some iterations later than the session, but do not wait for the broker.
-        kept = {"outstanding questions", "questions to brokers"}
-        await stage.until(
-            lambda: not any(count for book, count in stage.books().items() if book not in kept), "no more"
-        )
-        assert stage.outstanding == LISTS_AT_ONCE
-        gate.set()
-        await stage.until(stage.settled, "nothing left")
-        assert stage.outcome("cancelled") == 10
 
 
 async def test_a_question_whose_asker_has_left_keeps_its_slot_and_the_next_waits_for_it() -> None:

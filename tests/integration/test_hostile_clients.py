@@ -9,25 +9,13 @@ import pytest
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
-from protocol.field_walker import MAX_ENTRIES
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.clients.requests import LISTS_AT_ONCE
-from proxy.telemetry.refusals import Stage as Refusal
 from tests.support.auth.tls import PemFiles
-from tests.support.clients.async_client import lookup_frame, topics_frame
-from tests.support.patience import patient_millis
-from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
+from tests.support.proxies.proxy_under_test import TOPIC, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
-
-
-def topics_with(request_id: int, properties: int = 0, pattern: str | None = None) -> bytes:
-    request = pb.CommandGetTopicsOfNamespace(namespace=namespace(0), request_id=request_id, topics_pattern=pattern)
-    for _ in range(properties):
-        request.properties.add(key="k", value="v")
-    return commands.get_topics_request(request, request_id)
 
 
 @pytest.fixture
@@ -95,16 +83,6 @@ async def test_a_request_that_would_grow_when_it_is_decoded_is_refused_before_it
         await client.ping()
 
 
-async def test_as_many_properties_as_are_served_are_passed_on() -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        await client.send(topics_with(1, properties=MAX_ENTRIES))
-        assert (await client.answer()).type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE
-        await client.send(topics_with(2, properties=MAX_ENTRIES + 1))
-        assert (await client.error(2)).error == ServerError.NotAllowedError
-        assert stage.broker.record.topic_questions == 1
-
-
 async def test_a_connect_that_would_grow_when_it_is_decoded_ends_its_connection(decoded: list[int]) -> None:
     async with staged() as stage:
         client = await stage.client()
@@ -113,69 +91,6 @@ async def test_a_connect_that_would_grow_when_it_is_decoded_ends_its_connection(
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("malformed_frame") == 1, "a connection that ended")
         assert not [size for size in decoded if size > 1000]
-
-
-async def test_the_question_of_a_list_takes_no_memory_of_answers() -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
-        await client.send(topics_with(1, pattern="a" * 5000))
-        await stage.broker.record.seen(CommandType.GET_TOPICS_OF_NAMESPACE, 1)
-        assert stage.direct.statistics().peak_held == 0
-        await client.ping()
-        gate.set()
-
-
-async def test_leaving_does_not_free_the_places_of_questions_the_broker_still_works_on() -> None:
-    async with staged(maxConcurrentLookupRequests=3) as stage:
-        gate = stage.broker.script.hold(CommandType.LOOKUP)
-        for number in range(3):
-            client = await stage.connected()
-            await client.send(lookup_frame(number, TOPIC))
-        await stage.until(lambda: stage.outstanding == 3, "three questions at the broker")
-        for client in list(stage.clients):
-            client.close()
-        await stage.until(lambda: len(stage.proxy.sessions) == 0, "nobody there")
-        late = await stage.connected()
-        assert (await late.lookup(TOPIC)).error == ServerError.TooManyRequests
-        gate.set()
-        await stage.until(lambda: stage.lookups.held == 0, "all places free")
-        assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-
-
-@pytest.mark.threat("lists-take-lookup-places")
-async def test_lists_that_wait_take_no_place_from_the_lookups_of_others() -> None:
-    async with staged(maxConcurrentLookupRequests=5000) as stage:
-        gate = stage.broker.script.hold(LISTS)
-        greedy = [await stage.connected() for _ in range(5)]
-        for client in greedy:
-            await client.send(b"".join(topics_frame(number, namespace(number % 20)) for number in range(1, 1001)))
-        held_back = [stage.session_of(client) for client in greedy]
-        await stage.until(lambda: all("outstanding" in one.holds for one in held_back), "all wait for their lists")
-        assert stage.proxy.services.requests.lookups.list_places.waiting > 600
-        assert stage.lookups.held == 5 * LISTS_AT_ONCE
-        other = await stage.connected()
-        for _ in range(20):
-            assert (await other.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-        assert stage.proxy.counters.requests.rejected == dict.fromkeys(stage.proxy.counters.requests.rejected, 0)
-        gate.set()
-
-
-async def test_a_list_that_gets_no_place_in_its_time_is_an_error() -> None:
-    async with staged(topicListRequestTimeoutMillis=patient_millis(1000), maxConcurrentLookupRequests=4) as stage:
-        gate = stage.broker.script.hold(LISTS)
-        for _ in range(2):
-            greedy = await stage.connected()
-            await greedy.send(b"".join(topics_frame(number, namespace(number)) for number in (1, 2, 3)))
-        places = stage.proxy.services.requests.lookups.list_places
-        # A quarter of the limit is kept for lookups.
-        await stage.until(lambda: (places.held, places.queue_size) == (3, 1), "a list that waits for a place")
-        late = await stage.connected()
-        # The lists before it may leave their places just before its own time is over.
-        texts = {Refusal.BROKER.refusal, Refusal.CLIENT_BUSY.refusal}
-        assert (await late.refused_topics(namespace(9))).message in texts
-        assert (await late.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-        gate.set()
 
 
 @pytest.mark.parametrize("tls", [False, True])

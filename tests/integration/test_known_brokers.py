@@ -1,6 +1,5 @@
 """Who gets the proxy's own secret credentials: known brokers, and nobody whom a client or a stranger names."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.public_causes import TARGET_TEXT
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import AsyncClient, connect_frame, eventually
+from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 from tests.support.proxies.several import several_proxies
 from tests.support.sockets.ports import free_port
@@ -52,25 +51,6 @@ async def test_a_foreign_listener_that_an_anonymous_client_names_never_sees_the_
         assert stage.proxy.counters.brokers.credentials_withheld == {"relay": 1, "redirect": 0, "http": 0}
         assert listening.peers == []
     assert foreign.tokens == []
-
-
-@pytest.mark.threat("other-port-of-broker")
-async def test_only_the_port_of_a_configured_broker_is_known() -> None:
-    foreign = TalkingBroker()
-    async with raw_broker(foreign.serve) as listening, staged(**OWN) as stage:
-        await (await stage.client()).connect(target=f"127.0.0.1:{stage.broker.port}")
-        await (await stage.client()).connect(target=f"localhost:{stage.broker.port}")
-        assert await refused(stage, f"127.0.0.1:{listening.port}") == UNKNOWN
-        assert await refused(stage, f"localhost:{listening.port}") == UNKNOWN
-        assert await refused(stage, f"[::ffff:127.0.0.1]:{listening.port}") == UNKNOWN
-    assert foreign.tokens == []
-
-
-async def test_without_secret_credentials_every_allowed_target_is_served_as_before() -> None:
-    foreign = TalkingBroker()
-    async with raw_broker(foreign.serve) as listening, staged() as stage:
-        await (await stage.client()).connect(target=f"127.0.0.1:{listening.port}")
-    assert foreign.tokens == [b""]
 
 
 @pytest.mark.parametrize(
@@ -177,34 +157,6 @@ async def test_a_broker_of_the_list_is_known_at_the_configured_port_only() -> No
     assert foreign.tokens == []
 
 
-async def test_connects_wait_for_one_question_and_those_who_leave_wait_no_longer() -> None:
-    async with cluster() as held:
-        held.service.list_shown.clear()
-        async with staged(broker_port=held.port, **held.keys) as stage:
-            await stage.until(lambda: len(held.service.list_questions) == 1, "a question at the start")
-            clients = [await stage.client() for _ in range(20)]
-            for client in clients:
-                await client.send(connect_frame(f"{OTHER_HOST}:{held.port}"))
-            await stage.until(lambda: len(stage.proxy.sessions) == 20, "clients that wait")
-            for client in clients[:10]:
-                client.reset()
-                stage.clients.remove(client)
-            await stage.until(lambda: len(stage.proxy.sessions) == 10, "the others only")
-            held.service.list_shown.set()
-            for client in clients[10:]:
-                assert (await client.command()).type == pb.BaseCommand.CONNECTED
-            assert len(held.service.list_questions) == 1
-    assert held.second.tokens == [TOKEN] * 10
-
-
-async def test_a_stop_while_the_list_is_asked_for_leaves_nothing_behind() -> None:
-    async with cluster() as held:
-        held.service.list_shown.clear()
-        async with staged(broker_port=held.port, **held.keys) as stage:
-            await stage.until(lambda: held.service.list_questions, "a question")
-        held.service.list_shown.set()
-
-
 # --- several proxies behind one address -------------------------------------------------------------
 
 ROUNDS = 6
@@ -224,24 +176,3 @@ async def test_of_three_proxies_behind_one_address_a_new_one_joins_clients_to_br
         assert proxies.caused("target_unknown") == 0
     assert held.second.tokens == [TOKEN] * ROUNDS
     assert TOKEN not in proxies.log.getvalue()
-
-
-async def test_a_proxy_without_a_list_refuses_what_another_looked_up_and_says_which_keys_help() -> None:
-    async with cluster() as held, several_proxies(2, f"pulsar://127.0.0.1:{held.port}", **OWN) as proxies:
-        asking = await AsyncClient.open(proxies.port)
-        await asking.connect()
-        await asking.lookup(TOPIC)
-        relayed = await AsyncClient.open(proxies.port)
-        await relayed.send(connect_frame(f"{OTHER_HOST}:{held.port}"))
-        told = (await relayed.last_command()).error
-        assert (told.error, told.message) == (ServerError.ServiceNotReady, UNKNOWN)
-        await eventually(lambda: b"brokerProxyAllowedHostNames" in proxies.log.getvalue(), "a line with the keys")
-        # The client looks the topic up again, and this time its lookup reaches the proxy that refused.
-        again = await AsyncClient.open(proxies.proxies[1].port)
-        await again.connect()
-        await again.lookup(TOPIC)
-        joined = await AsyncClient.open(proxies.proxies[1].port)
-        await joined.connect(target=f"{OTHER_HOST}:{held.port}")
-        for client in (asking, relayed, again, joined):
-            client.close()
-        await asyncio.sleep(0)

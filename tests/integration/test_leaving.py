@@ -80,13 +80,15 @@ async def test_a_gateway_s_whole_end_is_in_order(tmp_path: Path) -> None:
     keys = {"shutdownPreDrainMillis": 300, "shutdownDrainMillis": NEVER_MILLIS}
     async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
         gate = broker.script.hold(LISTS)
-        busy = await proxy.connected()
+        busy, idle = await proxy.connected(), await proxy.connected()
         request = asyncio.gather(busy.topics("demo/ns-0"))
         async with in_time():
             await broker.record.seen(LISTS)
         await told(proxy, signal.SIGTERM, "draining")
         # The phase is told before the port closes.
         await eventually(lambda: refused(proxy.port), "a closed port")
+        assert await idle.rest() == b""
+        assert await status(proxy, "/healthz") == 200
         assert not request.done()
         gate.set()
         assert len((await request)[0].topics) == 100

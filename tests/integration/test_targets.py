@@ -7,7 +7,6 @@ import pytest
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
-from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.handshake import BrokerHandshake
 from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
@@ -110,22 +109,6 @@ async def test_a_target_that_closes_before_connected_or_is_no_broker_is_given_up
     async with raw_broker(serve) as broker, staged() as stage:
         detail = await refused(stage, f"127.0.0.1:{broker.port}", "broker_closed")
         assert f"127.0.0.1:{broker.port}" in detail
-
-
-async def test_a_broker_that_answers_connect_and_leaves_at_once_ends_its_client() -> None:
-    async def serve(peer: AsyncClient) -> None:
-        await peer.frame()
-        await peer.send(CONNECTED)
-
-    async with raw_broker(serve) as broker, staged() as stage:
-        for _ in range(5):
-            client = await stage.client()
-            await client.send(connect_frame(f"127.0.0.1:{broker.port}"))
-            answer = await client.last_command()
-            # Which of the two depends on when the end is seen; there is an answer, and the end.
-            assert answer.type in (pb.BaseCommand.CONNECTED, pb.BaseCommand.ERROR)
-            client.close()
-        await stage.until(lambda: stage.caused("broker_closed") == 5, "5 ends by the broker")
 
 
 async def test_a_broker_lost_between_connected_and_the_relay_ends_its_client(monkeypatch: pytest.MonkeyPatch) -> None:

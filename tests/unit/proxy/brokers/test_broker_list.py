@@ -55,6 +55,9 @@ async def registry_of() -> AsyncIterator[Registry]:
 @virtually(registry_of)
 async def test_the_list_is_asked_for_at_the_start_and_serves_who_comes_meanwhile(registry: Registry) -> None:
     assert "broker-1" not in registry.listed
+    leaves = registry.loop.create_task(registry.listed.learn("broker-1"))
+    await asyncio.sleep(0.05)
+    leaves.cancel()
     assert await registry.listed.learn("BROKER-1")
     assert "Broker-1" in registry.listed
     assert len(registry.asked) == 1

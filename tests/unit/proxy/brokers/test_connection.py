@@ -124,6 +124,7 @@ async def bench(now: Callable[[], float] | None = None) -> AsyncIterator[Bench]:
 # --- questions that nobody answers ----------------------------------------------------------------
 
 
+@pytest.mark.threat("unanswered-lookup")
 @virtually(bench)
 async def test_a_question_left_unanswered_ends_no_other(on: Bench) -> None:
     _, left = on.ask()

@@ -84,7 +84,9 @@ async def test_addresses_of_a_configured_name_are_known_at_its_port(town: Town) 
         with pytest.raises(TargetUnknown):
             await town.reaches(host, port)
     assert town.counters.brokers.credentials_withheld == {"relay": 3, "redirect": 0, "http": 0}
+    # One line for all, with a key that helps.
     assert town.log.getvalue().count(b"is not a known broker") == 1
+    assert b"brokerProxyAllowedHostNames" in town.log.getvalue()
 
 
 @virtually(town_of)

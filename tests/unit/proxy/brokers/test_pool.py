@@ -132,19 +132,23 @@ async def bench(total: int) -> AsyncIterator[Bench]:
 
 
 @pytest.mark.threat("questions-of-standing-broker")
-@pytest.mark.parametrize(("count", "questions"), [(4, 100), (40, 1)])
+@pytest.mark.threat("broker-closes-with-questions")
+@pytest.mark.parametrize(("count", "questions", "closed"), [(4, 100, False), (40, 1, False), (1, 400, True)])
 @virtually(bench, 40)
-async def test_overdue_questions_of_all_connections_fail_a_few_in_an_iteration(
-    on: Bench, count: int, questions: int
+async def test_questions_of_all_connections_fail_a_few_in_an_iteration(
+    on: Bench, count: int, questions: int, closed: bool
 ) -> None:
     connections = await on.open(count)
     for connection in connections:
         for _ in range(questions):
             ask(connection)
     loop, before = asyncio.get_running_loop(), Question.failures
-    on.pool.tick(loop.time() + 31)
+    if closed:
+        connections[0].abort(DisconnectCause.BROKER_CLOSED)
+    else:
+        on.pool.tick(loop.time() + 31)
+        assert all(connection.open for connection in connections)
     assert Question.failures - before <= TASKS_PER_TURN
-    assert all(connection.open for connection in connections)
     assert await most_in_an_iteration(lambda: Question.failures - before, count * questions) <= TASKS_PER_TURN
 
 
