@@ -36,7 +36,6 @@ ADAPTIVE = {
     "adaptivePublisherThrottlingPerTopicMetricsEnabled": "true",
     "overloadSignals": "proxy", "overloadSampleMillis": "50", "publishThrottleMaxPauseMillis": "600000",
 }  # fmt: skip
-STEP = 0.25
 
 
 class Pressure:
@@ -152,38 +151,6 @@ async def test_producer_whose_commands_have_their_type_twice_is_held_like_others
             assert await producer.broker.receive(len(sent)) == sent
 
 
-async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
-        pressure.set(0.96)
-        await held(stage)
-        await pair.client.send(SMALL)
-        stage.change(overloadThrottleObserveOnly="true")
-        assert await pair.broker.receive(len(SMALL)) == SMALL
-        view = stage.proxy.counters.overload.view
-        assert view is not None
-        await stage.until(lambda: view.paused == {"paused": 0, "would_pause": 1}, "what would be")
-
-
-async def test_connection_that_dies_while_it_is_paused_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
-        other = await joined(stage, broker, OPENED)
-        pressure.set(0.9)
-        await held(stage)
-        pair.client.reset()
-        await stage.until(lambda: len(stage.proxy.sessions) == 1, "one session")
-        view = stage.proxy.counters.overload.view
-        assert view is not None
-        await stage.until(lambda: view.paused["paused"] == 1, "one that is paused")
-        pressure.set(0.1)
-        await released(stage)
-        await passed(other, SMALL)
-        assert stage.proxy.counters.overload.threshold.failures == 0
-
-
 async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,21 +235,6 @@ async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeyp
         assert not stage.proxy.relay_engines.slots.enabled
 
 
-async def test_bytes_that_wait_for_brokers_are_known() -> None:
-    keys: dict[str, Any] = {**THRESHOLD}
-    async with staged(**keys) as stage, raw_broker(greet) as broker:
-        pair = await joined(stage, broker, OPENED)
-        for _ in range(40):
-            pair.client.send_now(bytes(65_536))
-            await asyncio.sleep(0.005)
-        view = stage.proxy.counters.overload.view
-        assert view is not None
-        await stage.until(lambda: view.signals.owners.get("towards_brokers", 0) > 100_000, "bytes towards brokers")
-        pair.client.close()
-        pair.broker.close()
-        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-
-
 # --- rates ----------------------------------------------------------------------------------------
 
 
@@ -315,75 +267,35 @@ class Sender:
                 await asyncio.sleep(0.005)
 
 
-async def two_topics(stage: Stage, broker: RawBroker, connections: int) -> list[Sender]:
-    """Join the producers of two topics, on one connection or on two."""
-    other = producer_frame(OTHER.encode(), 2)
-    if connections == 1:
-        return [Sender(await joined(stage, broker, OPENED + other), (1, 2))]
-    return [Sender(await joined(stage, broker, OPENED), (1,)), Sender(await joined(stage, broker, other), (2,))]
-
-
-@pytest.mark.parametrize("connections", [1, 2])
-async def test_rates_of_two_topics_fall_step_by_step_and_are_natural_again(
-    connections: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_rates_of_two_topics_of_a_client_fall_and_are_natural_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
-        control, slots = stage.proxy.overload.control, stage.proxy.relay_engines.slots
+        control = stage.proxy.overload.control
         assert control is not None
-        set_rate = slots.set_rate
-        # The natural rate at each change, and the new rate.
-        changes: dict[int, list[tuple[float, float | None]]] = {}
+        sender = Sender(await joined(stage, broker, OPENED + producer_frame(OTHER.encode(), 2)), (1, 2))
 
-        def noted(slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
-            (name,) = [sample.topic for sample in slots.samples() if sample.slot == slot]
-            changes.setdefault(slot, []).append((natural_rates(control)[name], bytes_per_second))
-            set_rate(slot, bytes_per_second, messages_per_second)
+        def slow() -> int:
+            return sum(row.effective_rate < 0.6 * row.natural_rate for row in control.topics())
 
-        monkeypatch.setattr(slots, "set_rate", noted)
-        senders = await two_topics(stage, broker, connections)
         async with asyncio.TaskGroup() as group:
-            for sender in senders:
-                group.create_task(sender.send())
-                group.create_task(sender.receive())
-            await stage.until(lambda: _learned(natural_rates(control)), "natural rates")
+            group.create_task(sender.send())
+            group.create_task(sender.receive())
+            await stage.until(
+                lambda: all(natural_rates(control).get(topic, 0) > 150_000 for topic in (TOPIC, OTHER)), "natural rates"
+            )
             pressure.set(0.9)
-            await stage.until(lambda: control.active_topics == 2, "limits")
-            # How many steps that takes depends on the natural rate that a busy machine lets them learn.
-            await stage.until(lambda: all(_is_slow(found) for found in changes.values()), "steps")
+            await stage.until(lambda: slow() == 2, "limits")
             pressure.set(0.1)
             await stage.until(lambda: control.active_topics == 0, "natural rates again")
-            for sender in senders:
-                sender.stopped = True
-        assert all(sender.received == sender.sent for sender in senders)
-        assert len(changes) == 2
-        for found in changes.values():
-            _steps_are_small(found)
-        assert len(stage.proxy.sessions) == connections
+            sender.stopped = True
+        assert sender.received == sender.sent
         assert stage.proxy.counters.overload.adaptive.failures == 0
 
 
 def natural_rates(control: OverloadControl) -> dict[str, float]:
     """Return what topics send without a limit, as their metrics show it."""
     return {row.topic: row.natural_rate for row in control.topics()}
-
-
-def _learned(rates: dict[str, float]) -> bool:
-    known = [rate for topic, rate in rates.items() if topic in (TOPIC, OTHER)]
-    return len(known) == 2 and min(known) > 150_000
-
-
-def _is_slow(changes: list[tuple[float, float | None]]) -> bool:
-    return any(rate is not None and rate < 0.6 * natural for natural, rate in changes)
-
-
-def _steps_are_small(changes: list[tuple[float, float | None]]) -> None:
-    before = changes[0][0]
-    for natural, rate in changes[:-1]:
-        assert rate is not None
-        assert abs(before - rate) <= STEP * natural + 1
-        before = rate
-    assert min(rate / natural for natural, rate in changes if rate is not None) < 0.6
-    assert changes[-1][1] is None
 
 
 @pytest.mark.threat("new-topic-escapes-rate")
