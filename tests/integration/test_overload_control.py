@@ -50,6 +50,11 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
         stage.change(**{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
         await stage.until(lambda: counters.overload.adaptive.evaluations > 1, "evaluations")
         assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names(stage)
+        # Off and on at once: the next control waits for the end of this one.
+        for enabled in ("false", "true"):
+            stage.change(**{THRESHOLD: enabled, ADAPTIVE: enabled})
+        done = counters.overload.adaptive.evaluations
+        await stage.until(lambda: counters.overload.adaptive.evaluations > done, "evaluations")
         stage.change(**{THRESHOLD: "false", ADAPTIVE: "false"})
         await stage.until(lambda: not names(stage), "the end of overload control")
         assert "overload" not in counters.controllers

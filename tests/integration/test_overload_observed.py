@@ -1,8 +1,6 @@
 """A running proxy on both engines: ObserveOnly, files of the kernel that vanish, and whose memory counts as whose."""
 
 import asyncio
-import io
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +8,6 @@ from typing import Any
 import pytest
 
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.core.log import open_log
 from proxy.relay.engine import PauseReason
 from tests.integration.test_direct_mode import Pair, greet
 from tests.integration.test_overload_joined import (
@@ -30,7 +27,6 @@ from tests.integration.test_overload_joined import (
     released,
 )
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 
@@ -51,14 +47,9 @@ def number_of(stage: Stage, name: str) -> float:
 async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = io.BytesIO()
-    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", written))
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
         control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
         assert control is not None
-
-        def events() -> set[str]:
-            return {json.loads(line)["event"].partition(":")[0] for line in written.getvalue().splitlines()}
 
         def stopped() -> bool:
             return any(relay.snapshot().paused[TO_BROKER] & PauseReason.RATE for relay in relays(stage))
@@ -68,27 +59,17 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
             group.create_task(sender.send())
             group.create_task(sender.receive())
             await stage.until(lambda: natural_rates(control).get(TOPIC, 0) > 150_000, "a natural rate")
-            stage.change(adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
-            await stage.until(lambda: "would-activate" in events(), "what would be")
-            assert not stopped()
-            assert (number_of(stage, ACTIVE), counters.activations) == (0, 0)
-
-            stage.change(adaptivePublisherThrottlingObserveOnly="false")
-            await stage.until(lambda: control.active_topics == 1, "a limit")
             await stage.until(stopped, "a client without tokens")
             assert number_of(stage, ACTIVE) == 1
 
             # The breaker: pressure is as it was.
             stage.change(adaptivePublisherThrottlingObserveOnly="true")
-            done = counters.adaptive.evaluations
-            await stage.until(lambda: counters.adaptive.evaluations > done, "one evaluation")
-            assert (control.active_topics, number_of(stage, ACTIVE)) == (0, 0)
             await stage.until(lambda: not stopped(), "a client that is read")
             done = counters.adaptive.evaluations
             await stage.until(lambda: counters.adaptive.evaluations > done + 3, "more evaluations")
             assert not stopped()
-            assert (control.active_topics, counters.activations, counters.adaptive.failures) == (0, 1, 0)
+            assert (number_of(stage, ACTIVE), counters.activations, counters.adaptive.failures) == (0, 1, 0)
             assert control.memory_pressure == 1.0
             sender.stopped = True
         assert sender.received == sender.sent

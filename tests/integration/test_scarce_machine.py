@@ -1,20 +1,15 @@
-"""A machine that has no more: no descriptors, no memory, no threads, no disk, no names, and a wall clock that jumps.
+"""A machine that has no more: no descriptors, no memory, no threads, no names, and a wall clock that jumps.
 
 Each test takes one thing away from a running proxy and asks for four things: an end with a named cause, a line in the
 log, neighbours that go on, and service as before once the thing is back. Accepting without descriptors is in
-`test_limits_and_shutdown.py`, a disk without room for lists in `test_spill.py` and `test_spill_disks.py`.
+`test_limits_and_shutdown.py`, a disk without room for lists in `test_spill.py` and `test_spill_disks.py`, one without
+room for events in `tests/unit/eventlog/test_files.py`.
 """
 
 import asyncio
-import errno
-import os
 import resource
-import signal
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,17 +21,15 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
 from proxy.auth.sources import Watched
-from proxy.brokers import resolver
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import AfterHandshake, Script
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.net.tls import files as tls_files
 from tests.support.auth.tls import PemFiles, certificate
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, lookup_frame
-from tests.support.patience import in_time
-from tests.support.proxies.proxy_under_test import TOPICS, Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import TOPICS, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy
-from tests.support.tools import tools, unusable
+from tests.support.sockets.names import SystemNames
 from tests.support.web.fake_web_broker import fake_web_broker
 from tests.unit.eventlog.parts import finished, read_events
 from tests.unit.proxy.core.test_threads import NoMore
@@ -44,6 +37,8 @@ from tests.unit.proxy.core.test_threads import NoMore
 MIB: Final = 1024 * 1024
 ECHOED: Final = bytes(range(256)) * 256
 DAY_SECONDS: Final = 86_400
+# The clock of these tests ticks every 20 ms.
+SOME_TICKS_SECONDS: Final = 0.1
 
 
 def limited(proxy: Running, what: int, limit: int) -> tuple[int, int]:
@@ -217,104 +212,14 @@ async def test_a_list_without_memory_is_refused_and_the_next_answer_on_its_conne
             assert len((await client.topics(namespace(3))).topics) == TOPICS
 
 
-# --- disk -----------------------------------------------------------------------------------------
-
-
-@contextmanager
-def tiny_disk(directory: Path, size_kib: int) -> Iterator[Path]:
-    """Mount a file system of that size until the block ends."""
-    tools("mount")
-    if os.geteuid() != 0:
-        unusable("mount", "mount needs root")
-    directory.mkdir()
-    options = ["mount", "-t", "tmpfs", "-o", f"size={size_kib}k,mode=700", "tmpfs", str(directory)]
-    done = subprocess.run(options, capture_output=True, text=True, check=False)
-    if done.returncode:
-        unusable("mount", f"this machine does not let a test use mount: {done.stderr.strip()}")
-    try:
-        yield directory
-    finally:
-        subprocess.run(["umount", "-l", str(directory)], check=True)
-
-
-async def test_a_full_disk_costs_no_request_and_all_events_are_there_once_it_has_room_again(tmp_path: Path) -> None:
-    with tiny_disk(tmp_path / "events", 256) as events:
-        keys = {"eventLogDirectory": events, "eventLogFlushMillis": 10}
-        async with EmbeddedBroker(GeneratedTopics(1, 3, 50)) as broker, child_proxy(tmp_path, broker, **keys) as proxy:
-            client = await proxy.connected()
-            await served(client, 3)
-            await eventually(lambda: list(events.iterdir()), "a file of events")
-            filler = events / "filler"
-            fill(filler)
-            for _ in range(100):
-                await served(client, 3)
-            await eventually(lambda: proxy.said("events cannot be written"), "a line that names the lack")
-            assert "no space" in proxy.lines("events cannot be written")[0]["detail"]
-            await served(client, 3)
-            filler.unlink()
-            assert metric(await proxy.get("/metrics"), "errors_total") > 0
-            await eventually_written(proxy)
-            await served(client, 3)
-            os.kill(proxy.child.pid, signal.SIGTERM)
-            assert await proxy.exit_code() == 0
-        found = kept(events)
-        assert [event["seq"] for event in found] == list(range(1, len(found) + 1))
-        assert [event["outcome"] for event in found if event["kind"] == "get_topics"] == ["ok"] * 103
-
-
-def fill(file: Path) -> None:
-    """Write until the disk is full."""
-    with file.open("wb", buffering=0) as filler:
-        try:
-            while True:
-                filler.write(bytes(4096))
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-
-
-async def eventually_written(proxy: Running) -> None:
-    """Wait until the event log holds nothing back."""
-    held = 1.0
-    async with in_time():
-        while held:
-            held = metric(await proxy.get("/metrics"), "buffer_bytes")
-
-
-def metric(page: bytes, name: str) -> float:
-    """Return a number of the event log's files."""
-    start = f"pulsar_proxy_event_log_{name}{{"
-    (line,) = (line for line in page.decode().splitlines() if line.startswith(start))
-    return float(line.rpartition(" ")[2])
-
-
-def kept(events: Path) -> list[dict[str, Any]]:
-    return [event for path in finished(events) for event in read_events(path)]
-
-
 # --- names ----------------------------------------------------------------------------------------
-
-
-class Names:
-    """The system's resolver, as far as a test wants one."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.gone = False
-        self.asked = 0
-        monkeypatch.setattr(resolver, "_addresses", self._addresses)
-
-    def _addresses(self, name: str) -> list[str]:
-        self.asked += 1
-        if self.gone:
-            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        return [LOOPBACK]
 
 
 async def test_without_names_from_the_start_a_request_is_refused_by_name_and_served_when_they_are_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    found = Names(monkeypatch)
-    found.gone = True
+    names = SystemNames(monkeypatch, LOOPBACK)
+    names.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
     async with EmbeddedBroker(GeneratedTopics(20, 3, 50)) as broker:
         url = f"pulsar://brokers.test:{broker.port}"
         async with staged(brokerServiceURL=url, brokerDnsTtlSeconds=1) as stage:
@@ -324,7 +229,7 @@ async def test_without_names_from_the_start_a_request_is_refused_by_name_and_ser
             assert "brokers.test" in refused.message
             assert "Temporary failure in name resolution" in refused.message
             await client.ping()
-            found.gone = False
+            names.error = None
             await stage.until(lambda: stage.proxy.broker_side.brokers.states()["up"], "a broker that is found")
             assert len((await client.topics(namespace(0))).topics) == 3
 
@@ -355,36 +260,19 @@ async def test_a_wall_clock_that_jumps_ends_no_connection_and_changes_no_duratio
         request = await asking.ask_topics(namespace(1))
         await stage.until(lambda: stage.outstanding == 1, "a question under way")
         clock.off_seconds = jump_seconds
-        await ticks(stage, 2)
+        await asyncio.sleep(SOME_TICKS_SECONDS)
         gate.set()
         answer = await asking.answer()
         assert answer.getTopicsOfNamespaceResponse.request_id == request
         await relayed.ping()
         clock.off_seconds = 0.0
-        await ticks(stage, 2)
+        await asyncio.sleep(SOME_TICKS_SECONDS)
         await asking.topics(namespace(2))
         await relayed.ping()
         assert sum(stage.proxy.counters.shared.disconnects.values()) == 0
     for event in [event for path in finished(tmp_path) for event in read_events(path)]:
         durations = {name: value for name, value in event.items() if name.endswith("_wait_us")}
         assert all(0 <= value < 60_000_000 for value in durations.values() if isinstance(value, int)), durations
-
-
-async def ticks(stage: Stage, count: int) -> None:
-    """Wait until the proxy has looked at its clocks so many times."""
-    loop, seen = stage.proxy.loop, list[float]()
-    tell = stage.proxy.live.tell
-
-    def told(now: float) -> None:
-        seen.append(now)
-        tell(now)
-
-    stage.proxy.live.tell = told  # type: ignore[method-assign]
-    try:
-        await stage.until(lambda: len(seen) >= count, "ticks")
-    finally:
-        stage.proxy.live.tell = tell  # type: ignore[method-assign]
-    assert loop.time() >= seen[-1]
 
 
 # --- threads --------------------------------------------------------------------------------------

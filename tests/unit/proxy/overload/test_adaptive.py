@@ -67,9 +67,6 @@ class Plant:
         for _ in range(cycles):
             self.cycle(NONE, {TOPIC: rate})
 
-    def rate_of(self, slot: int) -> float | None:
-        return self.rates.get(slot, (None, None))[0]
-
     @property
     def rate(self) -> float | None:
         found = self.rates.get(0, (None, None))[0]
@@ -115,18 +112,6 @@ def test_a7_observe_only_computes_and_applies_nothing() -> None:
     assert [(made.change, made.applies) for made in found] == [(Change.WOULD_ACTIVATE, False)]
     assert found[0].bytes_rate == pytest.approx(750, rel=0.01)
     assert (plant.throttle.active, plant.throttle.activations, plant.rate) == (0, 0, None)
-
-
-def test_a7_observe_only_switched_on_releases_every_topic_at_once() -> None:
-    plant = Plant()
-    plant.settle()
-    for _ in range(3):
-        plant.cycle(FULL, {TOPIC: 1000.0})
-    plant.throttle.apply(replace(SETTINGS, observe_only=True))
-    plant.set(list(plant.throttle.releases()))
-    assert (plant.rate, plant.throttle.active, plant.changes[-1]) == (None, 0, "release")
-    plant.cycle(FULL, {TOPIC: 1000.0})
-    assert plant.rate is None
 
 
 def test_natural_rate_is_kept_while_one_read_makes_a_debt_of_many_cycles() -> None:

@@ -12,7 +12,6 @@ from proxy.overload import bounds
 from proxy.overload.broker_questions import BrokerQuestions, stats_path
 from proxy.overload.broker_statistics import (
     LONGEST_ENTRY,
-    MOST_IN_WINDOW,
     BacklogBook,
     BrokerMetrics,
     BrokerMonitor,
@@ -139,16 +138,6 @@ def test_heap_counts_as_collections_leave_it() -> None:
     assert [least.add(float(now), heap) for now, heap in enumerate([0.4, 0.9, 0.5, 0.95])] == [0.4] * 4
     # The collection of second 0 is more than 15 s ago: that of second 2 counts.
     assert least.add(16.0, 0.9) == 0.5
-
-
-@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 10)), min_size=1, max_size=400))
-def test_window_is_bounded_and_exact(added: list[tuple[float, float]]) -> None:
-    least, now, kept = LeastOverTime(), 0.0, list[tuple[float, float]]()
-    for number, seconds in added:
-        now += seconds
-        kept = [(at, value) for at, value in [*kept, (now, number)] if at >= now - 15]
-        found = least.add(now, number)
-        assert len(kept) > MOST_IN_WINDOW or found == min(value for _, value in kept)
 
 
 def test_brokers_that_do_not_answer_keep_their_last_value_for_five_samples() -> None:

@@ -1,11 +1,9 @@
 """The shell of overload control on a loop of virtual time, with fakes of all that it uses."""
 
 import asyncio
-import gc
 import io
 import json
-import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from proxy.overload.control import OverloadControl, OverloadParts
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
-from proxy.overload.slices import SLICE
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
@@ -221,24 +218,6 @@ def test_relay_that_raises_is_counted_and_the_others_are_paused() -> None:
     play([FakeRelay(broken=True), FakeRelay()], THRESHOLD, act)
 
 
-def test_relays_that_end_when_nobody_is_paused_any_more_are_not_kept() -> None:
-    async def act(stage: Stage) -> None:
-        # Nobody else has it.
-        stage.relays.append(FakeRelay())
-        relay = weakref.ref(stage.relays[0])
-        stage.memory.ratio = 0.9
-        await asyncio.sleep(1)
-        assert all(stage.paused)
-        stage.memory.ratio = 0.1
-        await asyncio.sleep(2)
-        assert not any(stage.paused)
-        stage.relays.clear()
-        gc.collect()
-        assert relay() is None
-
-    play([], THRESHOLD, act)
-
-
 @pytest.mark.parametrize("keys", [THRESHOLD, {}])
 def test_topics_are_forgotten_when_the_adaptive_throttle_is_switched_off(keys: dict[str, str]) -> None:
     async def act(stage: Stage) -> None:
@@ -367,25 +346,6 @@ def test_backlog_of_topics_seen_here_slows_them() -> None:
         # At most 20 a second.
         assert len(stage.brokers.asked) <= 20 * 25
         assert stage.rates.rates[3] is not None
-
-    play([], ADAPTIVE, act)
-
-
-@pytest.mark.threat("million-throttled-topics")
-def test_full_table_is_walked_in_slices_and_never_in_a_step_of_the_loop() -> None:
-    async def act(stage: Stage) -> None:
-        taken, seen, loop = 0, set(), asyncio.get_running_loop()
-
-        def walk() -> Iterator[SlotSample]:
-            nonlocal taken
-            # Called in the next iteration of the loop.
-            loop.call_soon(lambda: seen.add(taken))
-            for taken in range(1, 3001):
-                yield SlotSample(taken, f"persistent://t/n/{taken}", 0, 0, False, 1)
-
-        stage.rates.walk = walk  # type: ignore[assignment, method-assign]
-        await asyncio.sleep(2.5)
-        assert seen == {SLICE}
 
     play([], ADAPTIVE, act)
 

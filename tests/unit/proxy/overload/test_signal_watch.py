@@ -12,7 +12,7 @@ from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.overload.samples import BrokerSample, MemorySample
 from tests.unit.proxy.overload.test_control import THRESHOLD, FakeRelay, Stage, play, settings
 
-FULL, EMPTY = BrokerSample(95, 100, 0, 0), BrokerSample(1, 100, 0, 0)
+FULL = BrokerSample(95, 100, 0, 0)
 NOTHING = MemorySample("test", 0, 1)
 ONLY_PROXY, ONLY_BROKERS = ({"overloadSignals": each} for each in ("proxy", "brokers"))
 
@@ -36,23 +36,6 @@ def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> No
     play([FakeRelay()], THRESHOLD, act)
 
 
-def test_brokers_that_are_watched_again_have_no_value_of_long_ago() -> None:
-    async def act(stage: Stage) -> None:
-        stage.brokers.sample = FULL
-        await asyncio.sleep(7)
-        assert stage.paused == [True]
-        stage.control.apply(settings(**THRESHOLD | ONLY_PROXY))
-        await asyncio.sleep(60)
-        assert stage.paused == [False]
-        stage.brokers.sample = StatisticsUnavailable("status 500")
-        stage.control.apply(settings(**THRESHOLD))
-        await asyncio.sleep(5)
-        assert stage.counters.signal_failures["brokers"] > 0
-        assert stage.paused == [False]
-
-    play([FakeRelay()], THRESHOLD, act)
-
-
 def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9
@@ -70,33 +53,15 @@ def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
     play([FakeRelay()], THRESHOLD, act)
 
 
-def test_q11_broker_that_does_not_answer_among_others_keeps_its_value_for_five_samples_and_is_counted() -> None:
+def test_q11_broker_that_does_not_answer_among_others_is_counted_and_told() -> None:
     async def act(stage: Stage) -> None:
-        one: BrokerSample | Exception = FULL
-        asked: asyncio.Queue[None] = asyncio.Queue()
-
         async def memory() -> Mapping[str, BrokerSample | Exception]:
-            asked.put_nowait(None)
-            return {"one": one, "two": EMPTY}
+            return {"one": StatisticsUnavailable("one: TimeoutError"), "two": FULL}
 
         stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
         await asyncio.sleep(7)
         assert stage.paused == [True]
-        # A long collection: memory is as full as it was.
-        one = StatisticsUnavailable("one: TimeoutError")
-        while not asked.empty():
-            asked.get_nowait()
-        for _ in range(5):
-            await asked.get()
-        await asyncio.sleep(1)
-        assert stage.paused == [True]
-        await asked.get()
-        await asyncio.sleep(1)
-        assert stage.paused == [False]
-        assert stage.counters.signal_failures["brokers"] == 6
-        one = FULL
-        await asyncio.sleep(5)
-        assert stage.paused == [True]
+        assert stage.counters.signal_failures["brokers"] > 0
 
     stage = play([FakeRelay()], THRESHOLD, act)
     assert "one: TimeoutError" in {line.get("detail") for line in stage.lines}

@@ -131,47 +131,6 @@ def test_clients_that_wait_look_again_in_slices_and_once_for_many_changes() -> N
     assert max(looks) == 250
 
 
-def test_a_client_that_fails_keeps_no_other_from_its_look() -> None:
-    class Failing(Looking):
-        def rates_changed(self) -> None:
-            raise RuntimeError("broken")
-
-    calls: list[Any] = []
-    slots = TopicSlots(lambda: 0.0, calls.append)
-    looks = [0]
-    for meter in (Failing(looks), Looking(looks), Failing(looks), Looking(looks)):
-        slots.waits(meter)  # type: ignore[arg-type]
-    slots.slot_of(b"t")
-    slots.set_rate(1, 1.0, None)
-    failures = 0
-    while calls:
-        try:
-            calls.pop()()
-        except RuntimeError:
-            failures += 1
-    assert (failures, looks) == (2, [2])
-
-
-def test_a_full_table_of_slots_is_looked_at_in_parts() -> None:
-    slots = TopicSlots(lambda: 0.0, lambda call: call())
-    for number in range(5000):
-        slots.books.let_go(slots.slot_of(b"t%d" % number))
-    asked, producers = [0], slots.books.producers
-
-    def noted(slot: int) -> int:
-        asked[-1] += 1
-        return producers(slot)
-
-    slots.books.producers = noted  # type: ignore[method-assign]
-    for now in range(3):
-        slots.close_unused(float(now))
-        asked.append(0)
-    assert asked == [2048, 2048, 904, 0]
-    for now in range(3):
-        slots.close_unused(1000.0 + now)
-    assert len(slots) == 0
-
-
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5))), st.integers(1, 8))
 def test_the_largest_are_those_of_a_sort(keys: list[tuple[int, int]], most: int) -> None:
     found = Largest(most)
