@@ -30,7 +30,6 @@ THREADS = 1
 # What they hold together is more than the pool.
 MANY = 40
 FLOOD = os.urandom(MIB)
-PING = bytes.fromhex("00000009 00000005 08 12 92 01 00")
 
 
 @asynccontextmanager
@@ -152,22 +151,6 @@ async def test_k5_a_consumer_that_reads_is_served_while_others_use_the_pool_up()
         _, received = await asyncio.gather(pair.broker.send(expected_bytes(0, size)), read_all(pair, size))
         assert received == expected_bytes(0, size)
         assert pool.used_bytes >= pool.limit_bytes
-
-
-@pytest.mark.parametrize("level", [0, 1])
-async def test_pool_and_throttle_share_a_relay(level: int) -> None:
-    async with pooled(overloadThrottleEnabled=True, overloadThrottleObserveOnly=True, proxyLogLevel=level) as (
-        stage,
-        broker,
-    ):
-        ((pair, _, size),) = await stalled(stage, broker, 1)
-        assert pool_of(stage).used_bytes > 0
-        await pair.client.send(PING)
-        assert await pair.broker.receive(len(PING)) == PING
-        assert await read_all(pair, size) == expected_bytes(0, size)
-        pair.client.reset()
-        await stage.until(lambda: not len(stage.proxy.sessions), "the end of the relay")
-        await stage.until(lambda: pool_of(stage).used_bytes == 0, "all memory back")
 
 
 @pytest.mark.threat("unreading-consumers")

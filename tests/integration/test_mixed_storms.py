@@ -115,28 +115,6 @@ async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do
         await has_lists(slow)
 
 
-@pytest.mark.threat("partial-readers-stand")
-async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers() -> None:
-    async with timeless(NAMES, **STORM) as stage:
-        await slow_readers(stage)
-        awake = stage.proxy.memory.unproven.shares.awake
-        liars = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
-        for number, liar in enumerate(liars, SLOW):
-            await liar.ask_topics(namespace(number))
-        async with asyncio.TaskGroup() as tasks:
-            lying = [tasks.create_task(pong_blindly(liar)) for liar in liars]
-            await stage.until(lambda: awake.queue_size and awake.held, "liars that wait for others")
-            for task in lying:
-                task.cancel()
-            fresh = tasks.create_task(newcomer(stage, SLOW + 3))
-            await stage.until(lambda: awake.queue_size > 1, "a newcomer behind them")
-            second = 0
-            while not fresh.done():
-                # The kernel moves bytes in real time, whatever second it is here.
-                await asyncio.sleep(0.02)
-                await stage.proxy.writes.sweep(second := second + 1)
-
-
 def line_of_those_awake(stage: Stage) -> int:
     """Count the lists that wait for the share of those awake."""
     return stage.proxy.memory.unproven.shares.awake.queue_size
@@ -169,21 +147,6 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
             await stage.proxy.writes.sweep(second := second + 1)
         await fresh
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
-
-
-@pytest.mark.threat("slow-trickle-readers")
-async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings() -> None:
-    async with timeless(NAMES, **AMPLE_HEAP) as stage:
-        await slow_readers(stage)
-        holders = [liar for number in range(SLOW, SLOW + 5) if (liar := await lie(stage, number))]
-        waiting = line_of_those_awake(stage)
-        assert (len(holders), waiting) == (2, 3)
-        served = asyncio.get_running_loop().create_task(newcomer(stage, SLOW + 5, "127.0.0.2"))
-        await stage.until(lambda: line_of_those_awake(stage) > waiting, "a newcomer behind them")
-        for holder in holders:
-            holder.close()
-        await served
-        assert line_of_those_awake(stage), "others of the first address wait on"
 
 
 @pytest.mark.threat("partial-readers-stand")
@@ -259,36 +222,6 @@ async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory
         await stage.proxy.writes.sweep(second + 1)
         assert stage.caused("reads_too_slowly") == 0
         await stage.until(lambda: stage.proxy.counters.spill.moved_lists, "lists on disk")
-
-
-@pytest.mark.threat("two-unread-lists")
-async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_are_all_sent() -> None:
-    ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 16 * LIMIT_MIB}
-    async with timeless(NAMES, **{**STORM, **ample}) as stage:
-        heap, late = stage.heap, [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
-        for number, client in enumerate(late):
-            for which in (number, SLOW + number):
-                await client.ask_topics(namespace(which))
-        await stage.until(lambda: stage.direct.held >= SLOW // 2 * LIST_BYTES, "lists that nobody reads")
-        await stood(stage, late)
-        # Whoever reads is served meanwhile.
-        for number in range(2 * SLOW, 2 * SLOW + 4):
-            await newcomer(stage, number)
-        assert not heap.short
-        for client in late:
-            for _ in range(2):
-                answer = await client.answer(pong=True)
-                assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
-        assert stage.caused("reads_too_slowly") == 0
-
-
-async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        slow = await slow_readers(stage)
-        held = stage.direct.held
-        stage.change(topicListUnprovenReadersMemoryPercent=100)
-        await stage.until(lambda: stage.direct.held > held and not stage.unproven.queue_size, "more lists in memory")
-        await has_lists(slow)
 
 
 async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_memory(tmp_path: Path) -> None:

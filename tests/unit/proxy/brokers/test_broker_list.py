@@ -18,9 +18,8 @@ from proxy.brokers.broker_list import (
 )
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN
 from tests.support.brokers.played import crash
-from tests.support.loops.loops import most_in_an_iteration, virtually
+from tests.support.loops.loops import virtually
 
 
 class Registry:
@@ -123,14 +122,3 @@ async def test_after_the_close_nobody_waits_and_nobody_is_asked(registry: Regist
     assert not await waits
     assert not await registry.listed.learn("broker-1")
     assert len(registry.asked) == 1
-
-
-@pytest.mark.threat("waiters-in-one-step")
-@virtually(registry_of)
-async def test_those_who_wait_for_a_list_go_on_a_few_in_an_iteration(registry: Registry) -> None:
-    registry.seconds = 0.0
-    async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(registry.listed.learn("broker-1")) for _ in range(200)]
-        most = await most_in_an_iteration(lambda: sum(each.done() for each in asked), len(asked))
-    assert most <= TASKS_PER_TURN
-    assert all(each.result() for each in asked)

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -203,16 +202,6 @@ async def test_one_pong_at_most_waits_for_a_broker_that_does_not_read() -> None:
         assert on.socket.largest_buffer <= len(PONG_FRAME)
         on.socket.take(1 << 20)
         assert bytes(on.socket.peer_bytes) == 2 * PONG_FRAME
-
-
-async def test_a_new_connection_is_not_asked_at_once_whether_it_lives() -> None:
-    async with bench() as on:
-        clocks = replace(CLOCKS, keep_alive_seconds=30.0)
-        opened = on.connection.loop.time()
-        on.connection.tick(opened + 29, clocks)
-        assert on.pings() == 0
-        on.connection.tick(opened + 31, clocks)
-        assert on.pings() == 1
 
 
 # --- turns ----------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN
 from tests.support.brokers.played import crash
-from tests.support.loops.loops import most_in_an_iteration, virtually
+from tests.support.loops.loops import virtually
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
 LONGEST = 0.5
@@ -232,18 +231,6 @@ async def test_a_lack_of_own_sockets_says_nothing_about_a_broker(street: Street)
     street.fault = NoSocket("too many open files")
     await asyncio.sleep(100)
     assert street.brokers.states()["unknown"] == 1
-
-
-@pytest.mark.threat("waiters-in-one-step")
-@virtually(street_of, A.host)
-async def test_requests_that_wait_for_a_broker_go_on_a_few_in_an_iteration(street: Street) -> None:
-    street.fails(A)
-    async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(street.brokers.pick()) for _ in range(200)]
-        await asyncio.sleep(0)
-        street.brokers.worked(A)
-        most = await most_in_an_iteration(lambda: sum(each.done() for each in asked), len(asked))
-    assert most <= TASKS_PER_TURN
 
 
 @virtually(street_of, A.host)

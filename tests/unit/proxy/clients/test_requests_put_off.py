@@ -65,19 +65,6 @@ async def test_what_follows_a_list_that_is_put_off_waits_behind_it() -> None:
         assert asker.session.reading
 
 
-@pytest.mark.parametrize("cut", [5, 10, 15])
-async def test_a_list_that_arrives_in_two_pieces_is_served_once(cut: int) -> None:
-    async with desk() as on:
-        asker = on.visitor()
-        on.work_long_enough()
-        whole = list_request(1)
-        asker.arrives(whole[:cut])
-        asker.arrives(whole[cut:])
-        await turns()
-        assert (on.lists.served, asker.answered()) == ([1], [1])
-        assert asker.session.reading
-
-
 @pytest.mark.parametrize("reads", [1, 2])
 async def test_a_client_that_leaves_while_put_off_is_served_nothing(reads: int) -> None:
     async with desk() as on:
