@@ -14,11 +14,11 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.script import Failure, Redirect
 from proxy.cli.demo.topics import GeneratedTopics
-from proxy.core.public_causes import TARGET_TEXT
 from tests.support.auth.tls import PemFiles, server_context
-from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, schema_frame
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, schema_frame
 from tests.support.faults.proxy import FaultProxy, fault_proxies, service_url
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
+from tests.support.proxies.targets import refused_target
 from tests.support.sockets.names import SystemNames
 from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback
@@ -223,14 +223,6 @@ async def test_a_name_with_an_address_of_each_family_is_one_broker(monkeypatch: 
 # --- checkActiveBrokers ---------------------------------------------------------------------------
 
 
-async def refused(ways: Ways, target: str) -> str:
-    client = await ways.stage.client()
-    await client.send(connect_frame(target))
-    assert (await client.last_command()).error.message == TARGET_TEXT
-    await client.rest()
-    return ways.stage.details[-1]
-
-
 async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     resolver = SystemNames(monkeypatch, "127.0.0.2", "127.0.0.3")
     async with headless("127.0.0.2", "127.0.0.3", checkActiveBrokers="true") as ways:
@@ -245,7 +237,7 @@ async def test_only_brokers_of_the_list_may_be_targets_if_that_is_asked_for(monk
         await client.connect(target=f"broker-1.brokers.test:{port}")
         assert ways.ways[1].accepted >= 2
         for target in (f"{LOOPBACK}:{ways.stage.broker.port}", f"127.0.0.4:{port}", f"127.0.0.3:{port + 1}"):
-            assert await refused(ways, target) == "target broker isn't available (checkActiveBrokers)"
+            assert await refused_target(ways.stage, target) == "target broker isn't available (checkActiveBrokers)"
 
 
 # --- with TLS -------------------------------------------------------------------------------------
@@ -275,4 +267,4 @@ async def test_brokers_with_tls_are_failed_over_and_redirects_take_the_address_f
 
 async def test_a_target_that_only_has_tls_is_refused_where_brokers_have_none() -> None:
     async with several() as ways:
-        assert "tlsEnabledWithBroker" in await refused(ways, f"pulsar+ssl://{ways.ways[0].address}")
+        assert "tlsEnabledWithBroker" in await refused_target(ways.stage, f"pulsar+ssl://{ways.ways[0].address}")

@@ -15,8 +15,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import PauseReason, Relay
 from proxy.relay.memory.pool import RelayPool
 from tests.integration.test_direct_mode import KERNEL_BYTES, Pair, greet, joined, paired
-from tests.integration.test_limits_and_shutdown import refused
 from tests.integration.test_relay_contract import turns
+from tests.support.auth.credentials import refused
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.proxies.proxy_under_test import MIB, Stage, staged
 from tests.support.proxies.relays import TO_CLIENT, unsent

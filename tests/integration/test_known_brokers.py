@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from protocol.errors import ServerError
-from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.public_causes import TARGET_TEXT
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import AsyncClient, connect_frame
-from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.proxy_under_test import TOPIC, staged
 from tests.support.proxies.several import several_proxies
+from tests.support.proxies.targets import refused_target
 from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 from tests.support.web.web_pages import get
@@ -25,18 +23,7 @@ OWN: dict[str, Any] = {
     "brokerClientAuthenticationPlugin": "token",
     "brokerClientAuthenticationParameters": f"token:{TOKEN.decode()}",
 }
-UNKNOWN = TARGET_TEXT
 OTHER_HOST = "127.0.0.2"
-
-
-async def refused(stage: Stage, target: str) -> str:
-    """Ask for `target`; the client must get ServiceNotReady, then its end. Return the text."""
-    client = await stage.client()
-    await client.send(connect_frame(target))
-    answer = await client.command()
-    assert answer.type == pb.BaseCommand.ERROR, answer
-    assert answer.error.error == ServerError.ServiceNotReady
-    return answer.error.message
 
 
 # --- strangers --------------------------------------------------------------------------------------
@@ -46,7 +33,7 @@ async def refused(stage: Stage, target: str) -> str:
 async def test_a_foreign_listener_that_an_anonymous_client_names_never_sees_the_token() -> None:
     foreign = TalkingBroker(challenges=1)
     async with raw_broker(foreign.serve) as listening, staged(**OWN) as stage:
-        assert await refused(stage, f"127.0.0.1:{listening.port}") == UNKNOWN
+        assert await refused_target(stage, f"127.0.0.1:{listening.port}")
         assert stage.caused("target_unknown") == 1
         assert stage.proxy.counters.brokers.credentials_withheld == {"relay": 1, "redirect": 0, "http": 0}
         assert listening.peers == []
@@ -61,7 +48,7 @@ async def test_a_target_inside_a_narrowed_key_is_known_until_the_key_is_wide_aga
     async with raw_broker(foreign.serve) as listening, staged(**OWN, **key) as stage:
         await (await stage.client()).connect(target=f"127.0.0.1:{listening.port}")
         stage.change(**dict.fromkeys(key, "*"))
-        assert await refused(stage, f"127.0.0.1:{listening.port}") == UNKNOWN
+        assert await refused_target(stage, f"127.0.0.1:{listening.port}")
     assert foreign.tokens == [TOKEN]
 
 
@@ -73,13 +60,13 @@ async def test_a_broker_that_a_lookup_named_is_known_to_any_client_at_that_port(
     async with raw_broker(owner.serve) as owning, raw_broker(foreign.serve) as listening:
         broker = TalkingBroker(url=f"pulsar://localhost:{owning.port}")
         async with raw_broker(broker.serve) as answering, staged(broker_port=answering.port, **OWN) as stage:
-            assert await refused(stage, f"localhost:{owning.port}") == UNKNOWN
+            assert await refused_target(stage, f"localhost:{owning.port}")
             asking = await stage.connected()
             assert (await asking.lookup(TOPIC)).brokerServiceUrl == broker.url
             await (await stage.client()).connect(target=f"LOCALHOST:{owning.port}")
             # The name that the broker told, not what it resolves to: that may be anybody's tomorrow.
-            assert await refused(stage, f"127.0.0.1:{owning.port}") == UNKNOWN
-            assert await refused(stage, f"localhost:{listening.port}") == UNKNOWN
+            assert await refused_target(stage, f"127.0.0.1:{owning.port}")
+            assert await refused_target(stage, f"localhost:{listening.port}")
     assert owner.tokens == [TOKEN]
     assert foreign.tokens == []
 
@@ -106,7 +93,7 @@ async def test_a_broker_that_an_http_lookup_named_is_known() -> None:
     async with raw_broker(owner.serve) as owning, fake_web_broker(answer) as service:
         target = f"localhost:{owning.port}"
         async with staged(**OWN, brokerWebServiceURL=service.url) as stage:
-            assert await refused(stage, target) == UNKNOWN
+            assert await refused_target(stage, target)
             assert (await get(stage.proxy.web_port, "/lookup/v2/topic/persistent/t/n/topic")).status == 200
             await (await stage.client()).connect(target=target)
     assert owner.tokens == [TOKEN]
@@ -149,8 +136,8 @@ async def test_a_broker_of_the_list_is_known_at_the_configured_port_only() -> No
     async with cluster() as held, raw_broker(foreign.serve, host=OTHER_HOST) as listening:
         async with staged(broker_port=held.port, **held.keys) as stage:
             await (await stage.client()).connect(target=f"{OTHER_HOST}:{held.port}")
-            assert await refused(stage, f"{OTHER_HOST}:{listening.port}") == UNKNOWN
-            assert await refused(stage, f"127.0.0.3:{held.port}") == UNKNOWN
+            assert await refused_target(stage, f"{OTHER_HOST}:{listening.port}")
+            assert await refused_target(stage, f"127.0.0.3:{held.port}")
         question = held.service.list_questions[0]
         assert question.header("Authorization") == f"Bearer {TOKEN.decode()}"
     assert held.second.tokens == [TOKEN]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from protocol.commands import REQUEST_ID_NONE
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
@@ -21,6 +20,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients import crowds
 from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
+from tests.support.auth.credentials import refused
 from tests.support.clients.async_client import (
     AsyncClient,
     connect_frame,
@@ -38,14 +38,6 @@ TOPICS = 100
 
 PLACES = 10
 NEVER_SECONDS = 3600
-
-
-async def refused(client: AsyncClient) -> pb.CommandError:
-    """Read the ERROR about a connection behind which it is closed."""
-    answer = await client.last_command()
-    assert answer.type == pb.BaseCommand.ERROR
-    assert answer.error.request_id & (2**64 - 1) == REQUEST_ID_NONE & (2**64 - 1)
-    return answer.error
 
 
 # --- how many -------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from protocol.errors import ServerError
 from proxy.cli.main import main
 from proxy.core.log import open_log
 from proxy.core.public_causes import PAUSED_TEXT
-from tests.integration.test_limits_and_shutdown import refused
+from tests.support.auth.credentials import refused
 from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies import proxy_under_test

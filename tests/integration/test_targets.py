@@ -4,31 +4,23 @@ from typing import Any
 
 import pytest
 
-from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from proxy.brokers.handshake import BrokerHandshake
 from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
-from proxy.core.public_causes import TARGET_TEXT
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.targets import refused_target
 from tests.support.sockets.ports import free_port
 
 
 async def refused(stage: Stage, target: str, cause: str) -> str:
-    """Ask for `target`; the client must get ServiceNotReady about the connection, then its end. Give the log's detail.
-
-    The client is told the same whatever the cause: else it could scan ports and names by the answers.
-    """
-    client = await stage.client()
-    await client.send(connect_frame(target))
-    error = (await client.last_command()).error
-    assert (error.request_id, error.error) == (commands.REQUEST_ID_NONE, ServerError.ServiceNotReady)
+    """See that a target is refused for `cause`, and give the log's detail."""
+    detail = await refused_target(stage, target)
     await stage.until(lambda: stage.caused(cause) == 1, f"one end for {cause}")
-    assert error.message == TARGET_TEXT
-    return stage.details[-1]
+    return detail
 
 
 @pytest.mark.threat("any-host-as-broker")
