@@ -6,9 +6,9 @@ client has come.
 
 import asyncio
 import resource
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,7 +17,6 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import CONNECTION_AT_REST_BYTES, REQUEST_BYTES, SLACK_PERCENT, UNFINISHED_BYTES
 from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
-from proxy.cli.demo.children import Child
 from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.topics import GeneratedTopics
@@ -35,8 +34,9 @@ from tests.support.clients.async_client import (
     new_schema_frame,
     topics_frame,
 )
-from tests.support.patience import PATIENCE_SECONDS, in_time, patient, patient_clocks
+from tests.support.patience import PATIENCE_SECONDS, in_time, patient
 from tests.support.proxies.proxy_under_test import MIB, SLOW_READER_RCVBUF, TOPIC, namespace
+from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.web_pages import Scrape, scrape
 
 KIB: Final = 1024
@@ -53,31 +53,17 @@ def many_files() -> Iterator[None]:
 
 
 @dataclass
-class Weighed:
-    """A proxy in a process of its own, its memory at rest, the broker behind it and the clients before it."""
+class Weighed(Running):
+    """A proxy in a process of its own, its memory at rest and the broker behind it."""
 
-    child: Child
     broker: EmbeddedBroker
-    port: int
-    web_port: int
     idle_bytes: int
     work: TaskScope
-    clients: list[AsyncClient] = field(default_factory=list)
 
     @property
     def growth_bytes(self) -> int:
         """Give the most memory the process ever had beyond that at rest."""
         return self.child.peak_resident_bytes() - self.idle_bytes
-
-    async def client(self, rcvbuf: int | None = None) -> AsyncClient:
-        client = await AsyncClient.open(self.port, rcvbuf)
-        self.clients.append(client)
-        return client
-
-    async def connected(self, rcvbuf: int | None = None) -> AsyncClient:
-        client = await self.client(rcvbuf)
-        await client.connect()
-        return client
 
     def push(self, client: AsyncClient, data: bytes) -> None:
         """Go on sending as the proxy takes it, until it closes the connection or the test ends."""
@@ -94,31 +80,28 @@ class Weighed:
             assert asyncio.get_running_loop().time() < deadline, f"expected {what}, got {at.samples}"
         return at
 
-    async def quiet(self, *names: str) -> Scrape:
+    async def quiet(self, *names: str) -> None:
         """Scrape until these metrics stand still: the proxy has done with its clients all it will."""
-        seen: list[float] = []
-        same = 0
-        async with in_time(40):
-            while same < QUIET_ROUNDS:
-                at = await self.scrape()
-                record = self.broker.record
-                now = [at(name) for name in names] + [record.sent_bytes, record.received.total()]
-                same = same + 1 if now == seen else 0
-                seen = now
-        return at
+
+        async def look() -> list[float]:
+            at = await self.scrape()
+            return [at(name) for name in names]
+
+        await self._still(look)
 
     async def unmoved(self, asker: AsyncClient) -> None:
         """Ask for PONGs until nothing moves between proxy and broker.
 
         A scrape would be part of what is weighed: its page takes 250 KB anew once relays have taken the place it had.
         """
-        record = self.broker.record
-        seen = -1
+        await self._still(asker.ping)
+
+    async def _still(self, look: Callable[[], Awaitable[object]]) -> None:
+        seen: object = None
         same = 0
         async with in_time(40):
             while same < QUIET_ROUNDS:
-                await asker.ping()
-                now = record.sent_bytes + record.received.total()
+                now = await look(), self.broker.record.sent_bytes, self.broker.record.received.total()
                 same = same + 1 if now == seen else 0
                 seen = now
 
@@ -135,56 +118,33 @@ async def _pushed(client: AsyncClient, data: bytes) -> None:
 
 @asynccontextmanager
 async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys: object) -> AsyncIterator[Weighed]:
-    """Run broker and proxy; afterwards nothing of the clients is left in the proxy, and it ends at once.
+    """Run broker and proxy; afterwards nothing of the clients is left in the proxy.
 
     With `servicePortTls` among the keys that is the port of the clients.
     """
     crashes: list[BaseException] = []
     work = TaskScope(crashes.append)
-    async with EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker:
-        given = {
-            "servicePort": 0,
-            "webServicePort": 0,
-            "bindAddress": LOOPBACK,
-            "clusterName": "test",
-            "brokerServiceURL": broker.service_url,
-            "brokerProxyAllowedTargetPorts": "*",
-            "shutdownPreDrainMillis": 0,
-            "shutdownDrainMillis": 200,
-            # Clients that do not read yet are the test's doing, however long a busy machine takes.
-            "keepAliveIntervalSeconds": 3600,
-            "tcpUserTimeoutMillis": 0,
-            **patient_clocks(),
-            **keys,
-        }
-        config = directory / "proxy.conf"
-        config.write_text("".join(f"{key}={value}\n" for key, value in given.items()))
-        with Child("proxy", ["serve", "--config", str(config)], directory) as child:
-            web_port = (await child.said("web_port"))["web_port"]
-            field = "tls_port" if "servicePortTls" in keys else "port"
-            port = (await child.said(field))[field]
-            proxy = Weighed(child, broker, port, web_port, child.resident_bytes(), work)
-            try:
-                yield proxy
-                await _left(proxy)
-            finally:
-                work.cancel()
-                await work.emptied()
-                for client in proxy.clients:
-                    client.close()
+    # Clients that do not read yet are the test's doing, however long a busy machine takes.
+    unhurried = {"keepAliveIntervalSeconds": 3600, "tcpUserTimeoutMillis": 0, "webServicePageReuseMillis": 1000}
+    async with (
+        EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker,
+        child_proxy(directory, broker, brokerProxyAllowedTargetPorts="*", **unhurried, **keys) as running,
+    ):
+        if "servicePortTls" in keys:
+            running.port = (await running.child.said("tls_port"))["tls_port"]
+        proxy = Weighed(**vars(running), broker=broker, idle_bytes=running.child.resident_bytes(), work=work)
+        try:
+            yield proxy
+        finally:
+            work.cancel()
+            await work.emptied()
+        for client in proxy.clients:
+            client.close()
+        at = await proxy.until(lambda at: not at("active_connections"), "no client")
+        assert [at(f"topic_list_{limiter}_memory_used_bytes") for limiter in ("heap", "direct")] == [0, 0]
+        internal = at.family("pulsar_proxy_internal_errors_total")
+        assert not any(internal.values()), internal
     assert not crashes, crashes
-
-
-async def _left(proxy: Weighed) -> None:
-    proxy.work.cancel()
-    await proxy.work.emptied()
-    for client in proxy.clients:
-        client.close()
-    at = await proxy.until(lambda at: not at("active_connections"), "no client")
-    used = [at(f"topic_list_{limiter}_memory_used_bytes") for limiter in ("heap", "direct")]
-    assert used == [0, 0]
-    internal = at.family("pulsar_proxy_internal_errors_total")
-    assert not any(internal.values()), internal
 
 
 def limits(heap_mib: int, direct_mib: int) -> dict[str, Any]:
@@ -242,7 +202,8 @@ async def test_requests_that_a_silent_broker_does_not_answer_cost_6_kib_each(tmp
         totals = [float(connections * lists_each), float(connections * lookups_each)]
         names = ("get_topics_of_namespace_requests_total", "lookup_requests_total")
         await proxy.until(lambda at: [at(name) for name in names] == totals, "all requests read")
-        at = await proxy.quiet(*names)
+        await proxy.quiet(*names)
+        at = await proxy.scrape()
         refused = at("rejected_get_topics_of_namespace_requests_total") + at("rejected_lookup_requests_total")
         assert (refused, sum(totals)) == (0, in_work)
         allowed = proxy.allowed(1, 1, connections) + in_work * REQUEST_BYTES
@@ -276,7 +237,8 @@ async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_on
         used, share = "topic_list_direct_memory_used_bytes", direct * MIB / 4
         await proxy.until(lambda at: at(used) > 0.6 * share, "frames that wait for memory")
         assert (await proxy.scrape())("lists_peak_held_bytes", limiter="direct") <= share + MIB
-        at = await proxy.quiet("active_connections")
+        await proxy.quiet("active_connections")
+        at = await proxy.scrape()
         labels = {"owner": "handshake_frames", "part": "large frames before CONNECTED"}
         before_connected = at("memory_budget_used_bytes", **labels)
         assert 0.6 * handshakes * MIB < before_connected <= handshakes * MIB + len(connect)
@@ -298,8 +260,8 @@ async def test_clients_that_ask_and_never_read_are_bounded(tmp_path: Path, what:
         asked = b"".join(lookup_frame(at, TOPIC) for at in range(1_000)) if what == "lookups" else PING * 50_000
         for _ in range(connections):
             proxy.push(await proxy.connected(SLOW_READER_RCVBUF), asked)
-        at = await proxy.quiet("active_connections", "topic_list_direct_memory_used_bytes", "lookup_requests_total")
-        held = at("lists_peak_held_bytes", limiter="direct")
+        await proxy.quiet("active_connections", "topic_list_direct_memory_used_bytes", "lookup_requests_total")
+        held = (await proxy.scrape())("lists_peak_held_bytes", limiter="direct")
         # One client at a time may pass a full limit a little; the next is closed.
         assert 0 < held <= MIB + OVERSHOOT_BYTES
         allowed = proxy.allowed(1, 1, connections)

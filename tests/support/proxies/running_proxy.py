@@ -30,12 +30,12 @@ class Running:
     web_port: int
     clients: list[AsyncClient]
 
-    async def client(self) -> AsyncClient:
-        self.clients.append(await AsyncClient.open(self.port))
+    async def client(self, rcvbuf: int | None = None) -> AsyncClient:
+        self.clients.append(await AsyncClient.open(self.port, rcvbuf))
         return self.clients[-1]
 
-    async def connected(self) -> AsyncClient:
-        client = await self.client()
+    async def connected(self, rcvbuf: int | None = None) -> AsyncClient:
+        client = await self.client(rcvbuf)
         await client.connect()
         return client
 
