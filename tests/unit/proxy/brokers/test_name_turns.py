@@ -2,43 +2,33 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import pytest
 
 from proxy.brokers.name_queries import MOST_WAITING
-from proxy.brokers.resolver import CachingResolver
 from proxy.core.addresses import host_network
 from proxy.core.errors import TargetRefused
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.tasks import TaskScope
 from tests.support.brokers.played import crash
 from tests.support.loops.loops import virtually
+from tests.unit.proxy.brokers.test_resolver import Resolver
 
-AT_ONCE = 2
 
-
-class Town:
+class Town(Resolver):
     """A resolver whose queries hang until `gate` is open, and the askers of names."""
 
-    def __init__(self, group: asyncio.TaskGroup) -> None:
-        self.asked: list[str] = []
-        self.gate = asyncio.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate.clear()
         self.refused: dict[str, str] = {}
-        self._group = group
-        loop = asyncio.get_running_loop()
-        budget = LoopBudget(loop, loop.time)
-        self.names = CachingResolver(loop, 30.0, AT_ONCE, crash, budget, self._ask)
+        self._tasks = TaskScope(crash)
 
-    async def asks(self, network: str, *names: str) -> list[asyncio.Task[None]]:
+    async def asks(self, network: str, *names: str) -> None:
         """Begin to ask for names as clients of a network."""
-        begun = [self._group.create_task(self._resolve(network, name)) for name in names]
+        for name in names:
+            self._tasks.start(self._resolve(network, name))
         await asyncio.sleep(0.001)
-        return begun
-
-    async def close(self) -> None:
-        self.gate.set()
-        await asyncio.sleep(1)
-        await self.names.close()
 
     async def _resolve(self, network: str, name: str) -> None:
         try:
@@ -46,19 +36,14 @@ class Town:
         except TargetRefused as refusal:
             self.refused[f"{network} {name}"] = str(refusal)
 
-    async def _ask(self, name: str) -> list[str]:
-        self.asked.append(name)
-        await self.gate.wait()
-        return ["192.0.2.1"]
-
 
 @asynccontextmanager
 async def town_of() -> AsyncIterator[Town]:
-    with suppress(asyncio.CancelledError):
-        async with asyncio.TaskGroup() as group:
-            town = Town(group)
-            yield town
-            await town.close()
+    town = Town()
+    yield town
+    town.gate.set()
+    await asyncio.sleep(1)
+    await town.names.close()
 
 
 @virtually(town_of)
