@@ -14,7 +14,8 @@ from proxy.overload.control import OverloadControl
 from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes
 from proxy.relay.engine import PauseReason, Relay
-from tests.integration.test_direct_mode import Pair, greet
+from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed
+from tests.integration.test_direct_mode import Pair, greet, joined
 from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.proxies.proxy_under_test import Stage, staged
@@ -23,9 +24,7 @@ from tests.support.sockets.producer_frames import bare, close_frame, producer_fr
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
-TOPIC, OTHER = "persistent://public/default/t", "persistent://public/default/u"
-OPENED = producer_frame(TOPIC.encode(), 1)
-SMALL = send_frame(1, payload=bytes(10))
+OTHER = "persistent://public/default/u"
 # Far above what the allocator of a test holds free, which is taken off.
 LIMIT = 10**13
 THRESHOLD = {"overloadThrottleEnabled": "true", "overloadSignals": "proxy", "overloadSampleMillis": "50"}
@@ -73,19 +72,11 @@ async def pressed(
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
 
 
-async def joined(stage: Stage, broker: RawBroker, first: bytes) -> Pair:
+async def producing(stage: Stage, broker: RawBroker, first: bytes = OPENED) -> Pair:
     """Join a client that sends `first`."""
-    client = await stage.client()
-    await client.connect(target=f"127.0.0.1:{broker.port}")
-    pair = Pair(stage, client, broker.peers[-1])
+    pair = await joined(stage, broker)
     await passed(pair, first)
     return pair
-
-
-async def passed(pair: Pair, data: bytes) -> None:
-    """Send what has to come out unchanged."""
-    _, received = await asyncio.gather(pair.client.send(data), pair.broker.receive(len(data)))
-    assert received == data
 
 
 def relays(stage: Stage, chosen: Callable[[Relay], bool] = lambda relay: relay.produces) -> list[Relay]:
@@ -110,8 +101,8 @@ async def test_q2_producers_are_held_above_the_high_mark_and_all_others_go_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
-        producers = [await joined(stage, broker, OPENED + SMALL) for _ in range(3)]
-        consumer = await joined(stage, broker, subscribe_frame(b"t"))
+        producers = [await producing(stage, broker, OPENED + SMALL) for _ in range(3)]
+        consumer = await producing(stage, broker, subscribe_frame(b"t"))
         pressure.set(0.9)
         await held(stage)
         for producer in producers:
@@ -138,8 +129,8 @@ async def test_producer_whose_commands_have_their_type_twice_is_held_like_others
     async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
         # A broker takes the last type of each; the first is that of a PING.
         opened, sent = (bare(b"\x08\x12" + frame[10:] + frame[8:10]) for frame in (OPENED, send_frame(1, payload=b"")))
-        evader, other = [await joined(stage, broker, first) for first in (opened + sent, OPENED + SMALL)]
-        only_sends = await joined(stage, broker, sent)
+        evader, other = [await producing(stage, broker, first) for first in (opened + sent, OPENED + SMALL)]
+        only_sends = await producing(stage, broker, sent)
         await stage.until(lambda: len(relays(stage)) == 3, "three producers")
         pressure.set(0.9)
         await held(stage)
@@ -156,7 +147,7 @@ async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
 ) -> None:
     keys = THRESHOLD | {"overloadDripMillis": "1000", "overloadMaxPauseMillis": "1000"}
     async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         pressure.set(0.9)
         await held(stage)
         (relay,) = relays(stage)
@@ -181,7 +172,7 @@ async def test_q9_ping_and_close_behind_many_messages_pass_while_memory_stays_hi
 ) -> None:
     keys = THRESHOLD | {"overloadDripMillis": "100", "overloadMaxPauseMillis": "200"}
     async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         pressure.set(0.9)
         await held(stage)
         counters, most = stage.proxy.counters.overload, stage.proxy.config.relay_buffer_bytes
@@ -206,7 +197,7 @@ async def test_no_change_of_a_key_holds_producers_up_while_the_proxy_drains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         pressure.set(0.9)
         await held(stage)
         # A drain begins so.
@@ -222,10 +213,10 @@ async def test_no_change_of_a_key_holds_producers_up_while_the_proxy_drains(
 
 async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with pressed(tmp_path, monkeypatch, {}) as (stage, broker, pressure):
-        early = await joined(stage, broker, OPENED)
+        early = await producing(stage, broker)
         pressure.set(0.9)
         stage.change(**THRESHOLD, **LONG)
-        late = await joined(stage, broker, OPENED)
+        late = await producing(stage, broker)
         await held(stage)
         await passed(early, SMALL)
         await late.client.send(SMALL)
@@ -273,7 +264,7 @@ async def test_rates_of_two_topics_of_a_client_fall_and_are_natural_again(
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
         control = stage.proxy.overload.control
         assert control is not None
-        sender = Sender(await joined(stage, broker, OPENED + producer_frame(OTHER.encode(), 2)), (1, 2))
+        sender = Sender(await producing(stage, broker, OPENED + producer_frame(OTHER.encode(), 2)), (1, 2))
 
         def slow() -> int:
             return sum(row.effective_rate < 0.6 * row.natural_rate for row in control.topics())
@@ -310,7 +301,7 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
         assert control is not None
         await stage.until(lambda: counters.adaptive.evaluations == 1, "the first evaluation")
         assert control.memory_pressure == 1.0
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         (relay,) = relays(stage)
         payload = bytes(50_000)
         data = b"".join(

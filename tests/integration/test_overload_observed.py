@@ -9,20 +9,18 @@ import pytest
 
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.relay.engine import PauseReason
+from tests.integration.test_counted_relays import SMALL, TOPIC
 from tests.integration.test_direct_mode import Pair, greet
 from tests.integration.test_overload_joined import (
     ADAPTIVE,
     LIMIT,
     LONG,
-    OPENED,
-    SMALL,
     THRESHOLD,
-    TOPIC,
     Sender,
     held,
-    joined,
     natural_rates,
     pressed,
+    producing,
     relays,
     released,
 )
@@ -54,7 +52,7 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
         def stopped() -> bool:
             return any(relay.snapshot().paused[TO_BROKER] & PauseReason.RATE for relay in relays(stage))
 
-        sender = Sender(await joined(stage, broker, OPENED), (1,))
+        sender = Sender(await producing(stage, broker), (1,))
         async with asyncio.TaskGroup() as group:
             group.create_task(sender.send())
             group.create_task(sender.receive())
@@ -79,7 +77,7 @@ async def test_producers_are_released_when_the_files_of_the_cgroup_vanish(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         pressure.set(0.9)
         await held(stage)
         await pair.client.send(SMALL)
@@ -116,7 +114,7 @@ async def grown(stage: Stage, owner: str, pour: Callable[[], object]) -> Mapping
 async def test_what_a_paused_producer_has_sent_is_unread_and_nobody_elses() -> None:
     keys: dict[str, Any] = {**THRESHOLD, "relayMemoryPoolMB": -1}
     async with staged(**keys) as stage, raw_broker(greet) as broker:
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
         (relay,) = relays(stage)
         relay.pause(TO_BROKER, PauseReason.POOL)
         owners = await grown(stage, "unread", lambda: pair.client.send_now(bytes(65_536)))
@@ -128,7 +126,7 @@ async def test_what_a_paused_producer_has_sent_is_unread_and_nobody_elses() -> N
 async def test_what_brokers_have_sent_counts_towards_clients_wherever_it_waits() -> None:
     keys: dict[str, Any] = {**THRESHOLD}
     async with staged(**keys) as stage, raw_broker(greet) as broker:
-        pair = await joined(stage, broker, OPENED)
+        pair = await producing(stage, broker)
 
         def pour() -> int:
             return pair.broker.send_now(bytes(65_536))

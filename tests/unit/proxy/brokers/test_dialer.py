@@ -11,6 +11,7 @@ from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import BrokerUnavailable
 from proxy.net.dial_places import DialPlaces
 from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
+from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback
 
 OPTIONS = SocketOptions(
@@ -38,11 +39,6 @@ def silent_broker(address: str = HOME, port: int = 0) -> Iterator[int]:
     with socket.create_server((address, port), backlog=0) as listener, socket.socket() as first:
         first.connect(listener.getsockname())
         yield listener.getsockname()[1]
-
-
-def closed_port() -> int:
-    with broker() as port:
-        return port
 
 
 def open_files() -> int:
@@ -142,7 +138,7 @@ class TestConnecting:
             assert open_files() == before
 
         with silent_broker() as silent:
-            run_on(loop_factory, main(silent, closed_port()))
+            run_on(loop_factory, main(silent, free_port()))
 
 
 def test_a_refusal_is_named_with_its_target_and_no_address_is_no_connection() -> None:
@@ -152,7 +148,7 @@ def test_a_refusal_is_named_with_its_target_and_no_address_is_no_connection() ->
         with pytest.raises(BrokerUnavailable, match="it has no address"):
             await Dial().reach(port)
 
-    run_virtual(main(closed_port()))
+    run_virtual(main(free_port()))
 
 
 def test_a_dial_to_a_made_up_host_that_finds_no_place_in_time_is_refused() -> None:
