@@ -149,6 +149,21 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
 
 
+@pytest.mark.threat("slow-trickle-readers")
+async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings() -> None:
+    async with timeless(NAMES, **AMPLE_HEAP) as stage:
+        await slow_readers(stage)
+        holders = [liar for number in range(SLOW, SLOW + 5) if (liar := await lie(stage, number))]
+        waiting = line_of_those_awake(stage)
+        assert (len(holders), waiting) == (2, 3)
+        served = asyncio.get_running_loop().create_task(newcomer(stage, SLOW + 5, "127.0.0.2"))
+        await stage.until(lambda: line_of_those_awake(stage) > waiting, "a newcomer behind them")
+        for holder in holders:
+            holder.close()
+        await served
+        assert line_of_those_awake(stage), "others of the first address wait on"
+
+
 @pytest.mark.threat("partial-readers-stand")
 async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait() -> None:
     async with timeless(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
