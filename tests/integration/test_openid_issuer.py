@@ -15,7 +15,7 @@ from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess
 from tests.support.auth.authentication import Doorman, at_once
 from tests.support.auth.issuer import AUDIENCE, DISCOVERY, Issuer, published, running_issuer
 from tests.support.auth.tls import PemFiles, server_context
-from tests.support.auth.tokens import NOW, ec_key, rsa_key, weak_rsa_key
+from tests.support.auth.tokens import NOW, dear_rsa_key, ec_key, rsa_key, weak_rsa_key
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 
@@ -127,6 +127,14 @@ async def test_keys_that_cannot_be_used_are_passed_over() -> None:
         s.issuer.keys.append("no key")  # type: ignore[arg-type]
         assert await s.role_of(s.issuer.token()) == "alice"
         assert await s.refuses(s.issuer.token("enc", "RS256", rsa_key(1))) is NO_KEY
+
+
+@pytest.mark.threat("slow-issuer-keys")
+async def test_a_token_of_a_key_whose_checks_take_long_is_not_checked() -> None:
+    async with stage() as s:
+        s.issuer.keys.append(published("dear", dear_rsa_key()))
+        assert await s.refuses(s.issuer.token("dear", key=dear_rsa_key())) is NO_KEY
+        assert await s.role_of(s.issuer.token()) == "alice"
 
 
 async def test_known_keys_outlive_their_issuer_until_they_expire() -> None:

@@ -1,12 +1,13 @@
 """Keys and tokens made by hand: whatever a client, an issuer or a forger could come up with."""
 
 import json
+import math
 from base64 import b64encode, urlsafe_b64encode
 from functools import cache
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from joserfc import jws
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 
@@ -28,6 +29,22 @@ def _rsa_key(number: int) -> RSAKey:
 @cache
 def weak_rsa_key() -> rsa.RSAPublicKey:
     return rsa.generate_private_key(65537, 1024).public_key()
+
+
+def dear_rsa_key() -> RSAKey:
+    """Give a key of a usual size whose public exponent makes each check of a signature long."""
+    key = rsa_key().private_key
+    assert key is not None
+    usual = key.private_numbers()
+    order = math.lcm(usual.p - 1, usual.q - 1)
+    exponent = next(number for number in range(2**33 + 1, 2**34, 2) if math.gcd(number, order) == 1)
+    private = pow(exponent, -1, order)
+    numbers = rsa.RSAPrivateNumbers(
+        usual.p, usual.q, private, rsa.rsa_crt_dmp1(private, usual.p), rsa.rsa_crt_dmq1(private, usual.q),
+        usual.iqmp, rsa.RSAPublicNumbers(exponent, usual.p * usual.q),
+    )  # fmt: skip
+    pem = numbers.private_key().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return RSAKey.import_key(pem)
 
 
 def ec_key(curve: str = "P-256", number: int = 0) -> ECKey:
