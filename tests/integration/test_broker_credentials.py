@@ -1,15 +1,19 @@
 """What brokers are told of who asks them, and what becomes of a connection when they want to hear it again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+import gzip
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.own.oauth2 import MAX_ANSWER_BYTES
 from proxy.brokers.endpoint import MOST_CHALLENGES
 from tests.support.auth.credentials import (
     Court,
@@ -20,10 +24,12 @@ from tests.support.auth.credentials import (
     response,
     turned_away,
 )
+from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame, schema_frame
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.web.fake_web_broker import fake_web_broker, fine
 
 FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "true"}
 NOT_FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "false"}
@@ -60,6 +66,55 @@ async def test_without_its_token_the_proxy_says_which_key_is_at_fault(tmp_path: 
         assert stage.caused("no_broker_credentials") == 1
         missing.write_text("there")
         assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+# Each would be a token if it were believed.
+TOKEN = {"access_token": "a.b.c", "expires_in": 300}
+RUDE: dict[str, Callable[[], web.Response]] = {
+    "no printable word": lambda: web.json_response({**TOKEN, "access_token": "a.b\r\nHost: c"}),
+    "of any size": lambda: web.json_response({**TOKEN, "more": "x" * MAX_ANSWER_BYTES}),
+    "packed": lambda: web.Response(
+        body=gzip.compress(json.dumps(TOKEN).encode()), headers={"Content-Encoding": "gzip"}
+    ),
+    "elsewhere": lambda: web.Response(status=307, headers={"Location": "/second"}),
+}
+
+
+@pytest.mark.threat("rude-oauth2-issuer")
+@pytest.mark.parametrize("rude", RUDE)
+async def test_what_a_rude_issuer_gives_reaches_no_broker(rude: str, tmp_path: Path) -> None:
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"token_endpoint": f"{issuer.url}/token"})
+        return RUDE[rude]() if request.path == "/token" else web.json_response(TOKEN)
+
+    (tmp_path / "key").write_text(json.dumps({"client_id": "proxy", "client_secret": "secret"}))
+    broker = TalkingBroker()
+    async with fake_web_broker(answer) as issuer:
+        parameters = {"issuerUrl": issuer.url, "privateKey": f"file://{tmp_path / 'key'}", "audience": "a"}
+        async with plain(broker, **{PLUGIN: "oauth2", PARAMETERS: json.dumps(parameters)}) as (stage, _):
+            client = await stage.connected()
+            assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
+            assert broker.tokens == []
+
+
+@pytest.mark.threat("rude-oauth2-issuer")
+async def test_an_issuer_with_tls_cannot_have_the_secret_sent_without(tmp_path: Path) -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        return web.json_response({"token_endpoint": f"{listener.url}/token"})
+
+    (tmp_path / "key").write_text(json.dumps({"client_id": "proxy", "client_secret": "secret"}))
+    trust = str(PemFiles.write(tmp_path).trust)
+    async with fake_web_broker(fine) as listener, fake_web_broker(answer, tls=server_context()) as issuer:
+        parameters = {
+            "issuerUrl": issuer.url, "privateKey": f"file://{tmp_path / 'key'}", "audience": "a",
+            "trustCertsFilePath": trust,
+        }  # fmt: skip
+        async with plain(TalkingBroker(), **{PLUGIN: "oauth2", PARAMETERS: json.dumps(parameters)}) as (stage, _):
+            client = await stage.connected()
+            assert (await client.lookup(TOPIC)).error == ServerError.ServiceNotReady
+            assert [asked.path for asked in issuer.asked] == ["/.well-known/openid-configuration"]
+            assert listener.asked == []
 
 
 @pytest.mark.parametrize("challenges", [1, MOST_CHALLENGES])
