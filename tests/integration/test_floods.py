@@ -1,8 +1,11 @@
 """Floods of small frames on real sockets: each iteration of the loop hears a little of each, and others are served."""
 
 import asyncio
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -10,12 +13,18 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
+from proxy.core import task_turns
+from proxy.core.task_turns import CANCEL_MICROS, LEAVING_MICROS, TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.requests import broker_turns
-from tests.support.brokers.raw_broker import handshake, raw_broker
-from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame
-from tests.support.proxies.proxy_under_test import TOPIC, staged
+from proxy.requests.forwarding import ForwardedRequest, RequestParts
+from proxy.requests.lookups import LookupService
+from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
+from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame, topics_frame
+from tests.support.patience import patient_millis
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
 FLOODS = {"pong": PONG_FRAME, "ping": PING, "flow": FLOW}
@@ -76,6 +85,36 @@ async def test_a_client_that_sends_pongs_too_fast_is_read_later_and_not_closed()
         assert session.holds == ()
 
 
+@pytest.mark.threat("unanswered-lookup")
+async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
+    left_topic, topic = f"{TOPIC}-left", TOPIC
+
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            if command.type == pb.BaseCommand.PING:
+                await peer.send(PONG_FRAME)
+            elif command.lookupTopic.topic == topic:
+                await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(
+            broker_port=broker.port,
+            brokerConnectionsPerKey=1,
+            topicListBrokerAnswerTimeoutMillis=patient_millis(1500),
+        ) as stage,
+    ):
+        left, served = await stage.connected(), await stage.connected()
+        await left.send(lookup_frame(1, left_topic))
+        counters = stage.proxy.counters.brokers
+        await stage.until(lambda: counters.unanswered_questions == 1, "a question that was given up")
+        assert (await served.lookup(topic)).brokerServiceUrl == "pulsar://owner:6650"
+        assert len(broker.peers) == 1
+        assert stage.caused("broker_silent") == 0
+
+
 # --- pipelined lookups ----------------------------------------------------------------------------
 
 
@@ -121,6 +160,39 @@ async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
             assert {request_id_of(await flooder.answer()) for _ in range(200)} == set(range(200))
 
 
+CROWD = 30
+OTHER_ADDRESS = "127.0.0.2"
+
+
+# Before the first turn in line an iteration serves what it has time for.
+@pytest.mark.threat("lookups-of-many-connections")
+@pytest.mark.parametrize(("address", "most"), [(LOOPBACK, 40 + 2 * CROWD), (OTHER_ADDRESS, 40)])
+async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(
+    address: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, start = [], LookupService.start
+
+    def noted(service: LookupService, command: pb.BaseCommand, parts: RequestParts) -> Any:
+        served.append(parts.client.name)
+        return start(service, command, parts)
+
+    async with staged() as stage:
+        crowd = [await stage.connected() for _ in range(CROWD)]
+        neighbour = await stage.client(source=address)
+        await neighbour.connect()
+        await neighbour.lookup(TOPIC)
+        # Time stands still for the budget: only the tasks that a turn starts count, on a slow machine, too.
+        stage.proxy.sockets.loop_budget.now = float
+        monkeypatch.setattr(LookupService, "start", noted)
+        for client in crowd:
+            client.flood(b"".join(lookup_frame(number, TOPIC) for number in range(1, 97)))
+        neighbour.flood(lookup_frame(7, TOPIC))
+        assert request_id_of(await neighbour.answer()) == 7
+        assert served.index(stage.session_of(neighbour).name) <= most
+        for client in crowd:
+            assert sorted([request_id_of(await client.answer()) for _ in range(96)]) == list(range(1, 97))
+
+
 @pytest.mark.threat("pipelined-lookups")
 async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
     async with staged(maxConcurrentLookupRequests=100) as stage:
@@ -141,7 +213,153 @@ async def test_the_last_places_are_not_for_a_client_that_has_many() -> None:
             assert not any(answer.lookupTopicResponse.HasField("error") for answer in answers)
 
 
+@pytest.mark.threat("topic-list-burst")
+async def test_a_neighbours_list_is_asked_for_before_most_of_a_burst() -> None:
+    async with staged() as stage:
+        crowd = [await stage.connected() for _ in range(60)]
+        neighbour = await stage.client(source="127.0.0.2")
+        await neighbour.connect()
+        # A connection to the broker: the burst waits for the loop only.
+        await crowd[0].topics(namespace(0))
+        # Without a turn of the loop: it hears them all at once.
+        for number, client in enumerate(crowd):
+            client.send_now(topics_frame(7, f"demo/of-the-crowd-{number}"))
+            client.deliver()
+        neighbour.send_now(topics_frame(7, "demo/neighbours"))
+        neighbour.deliver()
+        for client in (*crowd, neighbour):
+            await client.answer()
+        questions = stage.broker.record.commands(CommandType.GET_TOPICS_OF_NAMESPACE)
+        names = [question.getTopicsOfNamespace.namespace for question in questions[-len(crowd) - 1 :]]
+        assert names.index("demo/neighbours") < len(crowd) // 2, names
+
+
+class Iterations:
+    """Count the iterations of the loop, and how often something happens in each."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+        self._number = 0
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def _next(self) -> None:
+        self._number += 1
+        self._handle = asyncio.get_running_loop().call_soon(self._next)
+
+    def note(self) -> None:
+        self.counts[self._number] += 1
+
+    def close(self) -> None:
+        self._handle.cancel()
+
+
+def noted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, iterations: Iterations) -> None:
+    """Have each call of a function counted."""
+    function = getattr(where, name)
+
+    def note(*args: Any) -> Any:
+        iterations.note()
+        return function(*args)
+
+    monkeypatch.setattr(where, name, note)
+
+
 ASKED_AT_ONCE = 100
+
+
+@asynccontextmanager
+async def lookups_of_a_broker_that_leaves(clients: int) -> AsyncIterator[tuple[Stage, list[AsyncClient], RawBroker]]:
+    """Give a stage whose broker has got many lookups on its first connection, and answers on later connections only."""
+    peers = count()
+
+    async def serve(peer: AsyncClient) -> None:
+        silent = next(peers) == 0
+        await handshake(peer)
+        while True:
+            command = await peer.command()
+            if not silent:
+                # A test may stop the proxy before it has all answers.
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    await peer.send(commands.lookup_connect(request_id_of(command), "pulsar://owner:6650"))
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+    ):
+        asking = [await stage.connected() for _ in range(clients)]
+        for client in asking:
+            await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
+        await stage.until(lambda: stage.outstanding == clients * ASKED_AT_ONCE, "questions at the broker")
+        yield stage, asking, broker
+
+
+@pytest.mark.threat("broker-closes-with-questions")
+async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with lookups_of_a_broker_that_leaves(3) as (_, clients, broker):
+        failed = Iterations()
+        noted(monkeypatch, SmallRequest, "failed", failed)
+        broker.peers[0].fin()
+        for client in clients:
+            for _ in range(ASKED_AT_ONCE):
+                assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
+        failed.close()
+        assert failed.counts.total() == 3 * ASKED_AT_ONCE
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
+
+
+@pytest.mark.threat("lookups-left-behind")
+@pytest.mark.parametrize(
+    "cut", [AsyncClient.close, AsyncClient.reset, AsyncClient.fin], ids=["FIN", "RST", "half-close"]
+)
+async def test_when_clients_leave_their_requests_end_a_few_in_an_iteration(
+    cut: Callable[[AsyncClient], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lookups_of_a_broker_that_leaves(5) as (stage, clients, broker):
+        neighbour, ended = await stage.connected(), Iterations()
+        noted(monkeypatch, ForwardedRequest, "cancel", ended)
+        for client in clients:
+            cut(client)
+        await neighbour.ping()
+        await stage.until(lambda: ended.counts.total() == 5 * ASKED_AT_ONCE, "the end of all requests")
+        ended.close()
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(ended.counts.values()) <= 2 * LEAVING_MICROS // CANCEL_MICROS
+        # The places of the lookups last until the broker has answered, or is gone.
+        broker.peers[0].fin()
+
+
+@pytest.mark.threat("lists-left-at-once")
+async def test_hundreds_of_clients_with_lists_that_leave_at_once_leave_nothing_behind() -> None:
+    """A broker's restart, or a network fault, on a busy proxy: a chain of their ends is deeper than a stack."""
+    async with staged() as stage:
+        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
+        clients = [await stage.connected() for _ in range(400)]
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.lookups.held == len(clients), "all lists under way")
+        for client in clients:
+            client.close()
+        await stage.until(lambda: not len(stage.proxy.sessions), "all have left")
+        await stage.until(lambda: stage.lookups.held == 0, "the ends of their lists")
+        gate.set()
+        assert stage.proxy.counters.clients.active_connections == 0
+        assert stage.proxy.counters.shared.internal_errors == {}
+
+
+@pytest.mark.threat("lookups-left-behind")
+async def test_a_proxy_that_stops_while_clients_leave_ends_their_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Behind the first few no request ends any more before the proxy stops.
+    monkeypatch.setattr(task_turns, "LEAVING_MICROS", 0)
+    async with lookups_of_a_broker_that_leaves(5) as (stage, clients, _):
+        leaving = stage.proxy.services.requests.leaving
+        for client in clients:
+            client.reset()
+        await stage.until(lambda: len(leaving) > 0, "requests of clients that have left")
+        await stage.proxy.stop(0.0)
+        assert (len(leaving), stage.lookups.held) == (0, 0)
 
 
 @pytest.mark.threat("broker-closes-repeatedly")
