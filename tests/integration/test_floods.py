@@ -15,6 +15,7 @@ from protocol.commands import PONG_FRAME, frame, request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
+from proxy.clients.sessions import LOOKS_A_TURN
 from proxy.core import task_turns
 from proxy.core.task_turns import CANCEL_MICROS, LEAVING_MICROS, TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
@@ -329,6 +330,24 @@ async def test_when_clients_leave_their_requests_end_a_few_in_an_iteration(
         assert max(ended.counts.values()) <= 2 * LEAVING_MICROS // CANCEL_MICROS
         # The places of the lookups last until the broker has answered, or is gone.
         broker.peers[0].fin()
+
+
+@pytest.mark.threat("silent-crowd-times-out")
+async def test_silent_clients_whose_time_is_over_at_once_are_cut_a_few_in_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged(handshakeTimeoutMillis=600_000) as stage:
+        clients = [await stage.client() for _ in range(400)]
+        await stage.until(lambda: stage.proxy.counters.clients.active_connections == 400, "the crowd")
+        cut = Iterations()
+        noted(monkeypatch, ClientConnection, "abort", cut)
+        stage.change(handshakeTimeoutMillis=1)
+        for client in clients:
+            assert await client.rest() == b""
+        cut.close()
+        assert cut.counts.total() == len(clients)
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(cut.counts.values()) <= 2 * LOOKS_A_TURN
 
 
 @pytest.mark.threat("lists-left-at-once")
