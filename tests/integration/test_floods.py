@@ -12,6 +12,7 @@ import pytest
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME, frame, request_id_of
+from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.request import SmallRequest
 from proxy.clients.connection import ClientConnection
@@ -307,6 +308,35 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
                 assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
         failed.close()
         assert failed.counts.total() == 3 * ASKED_AT_ONCE
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
+
+
+@pytest.mark.threat("questions-of-standing-broker")
+async def test_when_a_broker_stands_still_its_questions_fail_a_few_in_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def serve(peer: AsyncClient) -> None:
+        await handshake(peer)
+        # It leaves every question unanswered, and is there.
+        while (await peer.answer(pong=True)).type:
+            pass
+
+    async with (
+        raw_broker(serve) as broker,
+        staged(broker_port=broker.port, topicListBrokerAnswerTimeoutMillis=600_000) as stage,
+    ):
+        clients = [await stage.connected() for _ in range(3)]
+        for client in clients:
+            await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
+        await stage.until(lambda: stage.outstanding == 3 * ASKED_AT_ONCE, "questions at the broker")
+        failed = Iterations()
+        noted(monkeypatch, SmallRequest, "failed", failed)
+        stage.change(topicListBrokerAnswerTimeoutMillis=1)
+        for client in clients:
+            for _ in range(ASKED_AT_ONCE):
+                assert (await client.answer()).lookupTopicResponse.error == ServerError.ServiceNotReady
+        failed.close()
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
