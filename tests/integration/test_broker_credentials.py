@@ -20,6 +20,7 @@ from tests.support.auth.credentials import (
     challenge,
     challenged,
     court,
+    presenting,
     refused,
     response,
     turned_away,
@@ -36,6 +37,7 @@ NOT_FORWARDING: dict[str, Any] = {"forwardAuthorizationCredentials": "false"}
 PLUGIN = "brokerClientAuthenticationPlugin"
 PARAMETERS = "brokerClientAuthenticationParameters"
 OWN: dict[str, Any] = {PLUGIN: "token", PARAMETERS: "token:mine"}
+ENDLESS = "the broker goes on asking for credentials"
 
 
 @asynccontextmanager
@@ -136,6 +138,20 @@ async def test_a_proxy_without_credentials_says_so_to_who_is_challenged() -> Non
         error = await turned_away(stage, connect_frame(f"127.0.0.1:{listening.port}"))
         assert error.error == ServerError.AuthenticationError
         assert error.message == answer.message == "the broker asks for credentials, the proxy has none"
+
+
+@pytest.mark.threat("auth-challenge-flood")
+async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
+    broker = TalkingBroker(challenges=10**9)
+    async with strict(broker, **OWN) as held:
+        client = await held.client("alice")
+        answer = await client.lookup(TOPIC)
+        assert (answer.error, answer.message) == (ServerError.AuthenticationError, ENDLESS)
+        assert broker.heard() == [("token", b"mine")] * MOST_CHALLENGES
+        error = await turned_away(held.stage, presenting("alice", target=held.target))
+        assert (error.error, error.message) == (ServerError.AuthenticationError, ENDLESS)
+        assert held.stage.caused("broker_refused") >= 1
+        assert broker.heard() == [("token", b"mine")] * MOST_CHALLENGES * 2
 
 
 # --- a probe that is challenged -----------------------------------------------------------------------

@@ -223,7 +223,7 @@ async def test_the_address_that_a_broker_s_name_had_until_lately_is_shown_no_sec
         already = len(resolver.asked)
         await ways.stage.until(lambda: len(resolver.asked) > already, "a question without an answer")
         accepted = ways.ways[0].accepted
-        assert "cannot be resolved" in await refused(ways, target)
+        assert "cannot be resolved" in await refused_target(ways.stage, target)
         assert ways.ways[0].accepted == accepted
 
 

@@ -12,8 +12,10 @@ from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.clients.requests import LISTS_AT_ONCE
 from tests.support.auth.tls import PemFiles
-from tests.support.proxies.proxy_under_test import TOPIC, staged
+from tests.support.clients.async_client import topics_frame
+from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 
@@ -112,3 +114,21 @@ async def test_a_header_that_came_late_leaves_the_rest_of_the_handshakes_clock_o
         await proxy.sessions.tick(accepted + seconds)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("handshake_timeout") == 1, "the end of the clock")
+
+
+@pytest.mark.threat("lists-take-lookup-places")
+async def test_lists_that_wait_take_no_place_from_the_lookups_of_others() -> None:
+    async with staged(maxConcurrentLookupRequests=5000) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        greedy = [await stage.connected() for _ in range(5)]
+        for client in greedy:
+            await client.send(b"".join(topics_frame(number, namespace(number % 20)) for number in range(1, 1001)))
+        held_back = [stage.session_of(client) for client in greedy]
+        await stage.until(lambda: all("outstanding" in one.holds for one in held_back), "all wait for their lists")
+        assert stage.proxy.services.requests.lookups.list_places.waiting > 600
+        assert stage.lookups.held == 5 * LISTS_AT_ONCE
+        other = await stage.connected()
+        for _ in range(20):
+            assert (await other.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert stage.proxy.counters.requests.rejected == dict.fromkeys(stage.proxy.counters.requests.rejected, 0)
+        gate.set()

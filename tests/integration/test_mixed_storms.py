@@ -255,3 +255,24 @@ async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_me
         assert stage.proxy.counters.spill.moved_lists
         for _ in range(2):
             assert len((await slow.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+@pytest.mark.threat("two-unread-lists")
+async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_are_all_sent() -> None:
+    ample = {"topicListWriteMinBytesPerSecond": 1, "maxTopicListInFlightDirectMemSizeMB": 16 * LIMIT_MIB}
+    async with timeless(NAMES, **{**STORM, **ample}) as stage:
+        heap, late = stage.heap, [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
+        for number, client in enumerate(late):
+            for which in (number, SLOW + number):
+                await client.ask_topics(namespace(which))
+        await stage.until(lambda: stage.direct.held >= SLOW // 2 * LIST_BYTES, "lists that nobody reads")
+        await stood(stage, late)
+        # Whoever reads is served meanwhile.
+        for number in range(2 * SLOW, 2 * SLOW + 4):
+            await newcomer(stage, number)
+        assert not heap.short
+        for client in late:
+            for _ in range(2):
+                answer = await client.answer(pong=True)
+                assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert stage.caused("reads_too_slowly") == 0
