@@ -210,23 +210,6 @@ async def test_brokers_follow_their_name_and_a_resolver_that_fails_takes_none_aw
         assert ways.ways[2].accepted
 
 
-@pytest.mark.threat("stale-broker-address")
-async def test_the_address_that_a_broker_s_name_had_until_lately_is_shown_no_secret(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    resolver = SystemNames(monkeypatch, "127.0.0.2")
-    token = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:secret"}
-    async with headless("127.0.0.2", **token) as ways:
-        target = f"brokers.test:{ways.ways[0].port}"
-        await (await ways.stage.client()).connect(target=target)
-        resolver.error = socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
-        already = len(resolver.asked)
-        await ways.stage.until(lambda: len(resolver.asked) > already, "a question without an answer")
-        accepted = ways.ways[0].accepted
-        assert "cannot be resolved" in await refused_target(ways.stage, target)
-        assert ways.ways[0].accepted == accepted
-
-
 @pytest.mark.parametrize("host", ["::1", LOOPBACK])
 async def test_a_name_with_an_address_of_each_family_is_one_broker(monkeypatch: pytest.MonkeyPatch, host: str) -> None:
     ipv6_loopback()
