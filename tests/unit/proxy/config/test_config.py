@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 
 import pytest
@@ -52,16 +51,6 @@ class TestKeys:
 
 
 class TestSources:
-    def test_defaults_then_file_then_environment_then_flags(self, tmp_path: Path) -> None:
-        path = tmp_path / "proxy.conf"
-        path.write_text("brokerServiceURL=pulsar://a\nacceptBacklog=1\nservicePort=1\nwebServicePort=1\n")
-        config = Config.load(path, {"servicePort": "2", "webServicePort": "2"}, {"webServicePort": "3"})
-        found = {key.name: (text, origin) for key, text, origin in config.items()}
-        assert found["tcpKeepAliveProbes"] == ("3", "default")
-        assert found["acceptBacklog"] == ("1", "file")
-        assert found["servicePort"] == ("2", "env")
-        assert found["webServicePort"] == ("3", "flag")
-
     def test_a_blank_number_keeps_its_default_and_a_blank_list_allows_nothing(self, tmp_path: Path) -> None:
         config = load("acceptBacklog=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
         assert config.accept_backlog == Config.accept_backlog.default
@@ -142,17 +131,6 @@ class TestFaults:
     def test_secret_credentials_for_chosen_hosts_are_not_warned_about(self, keys: dict[str, str]) -> None:
         assert not warned(LOCAL, SECRET, keys)
 
-    @pytest.mark.parametrize(
-        "keys",
-        [
-            {"brokerProxyAllowedHostNames": "broker-*,*"},
-            {"brokerProxyAllowedIPAddresses": "0.0.0.0/0,::/0"},
-            {"brokerProxyAllowedIPAddresses": "10.0.0.0/8,*.*.*.*"},
-        ],
-    )
-    def test_a_list_of_all_hosts_counts_as_none(self, keys: dict[str, str]) -> None:
-        assert len(warned(LOCAL, SECRET, keys)) == 1
-
     def test_credentials_that_are_not_secret_are_not_explained(self) -> None:
         assert explained(Config.load(overrides=BROKER | {"brokerClientAuthenticationPlugin": "disabled"})) == []
 
@@ -219,38 +197,11 @@ class TestFaults:
         )
         Config.load(overrides=BROKER | {"adminApiAddress": "[::1]:0", "adminApiTokenFilePath": "/a/token"})
 
-    def test_all_faults_are_reported_together_with_file_and_line(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError) as caught:
-            load("servicePort=abc\n\nlogLevel=loud\nclusterName=\\u12\n", tmp_path, webServicePort="99999")
-        told = [(problem.line, problem.key) for problem in caught.value.problems]
-        assert told == [(2, "servicePort"), (4, "logLevel"), (5, ""), (None, "webServicePort")]
-        assert str(caught.value.problems[0]) == (
-            f"{tmp_path}/proxy.conf:2: servicePort: got 'abc', "
-            "expected a whole number from 0 to 65535, or an empty value"
-        )
-        assert str(caught.value.problems[3]).startswith("environment: webServicePort: got '99999', expected")
-
-    def test_a_file_that_cannot_be_read_is_a_fault(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match="no such file or directory, expected a readable file"):
-            Config.load(tmp_path / "absent.conf")
-
     def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"
         path.write_text("servicePort=1\n")
         with pytest.raises(ConfigError, match=r"proxy\.conf: brokerServiceURL: got nothing, expected pulsar://"):
             Config.load(path)
-
-    @pytest.mark.parametrize("key", ["metadataStoreUrl", "configurationMetadataStoreUrl", "zookeeperServers"])
-    def test_a_metadata_store_alone_is_refused_by_the_key_to_use_instead(self, tmp_path: Path, key: str) -> None:
-        path = tmp_path / "proxy.conf"
-        path.write_text(f"{key}=zk:a:2181\n")
-        expected = rf"proxy\.conf:1: {key}: got 'zk:a:2181', expected brokerServiceURL with the brokers"
-        with pytest.raises(ConfigError, match=expected):
-            Config.load(path)
-
-    def test_a_metadata_store_beside_brokers_is_warned_about(self, tmp_path: Path) -> None:
-        (warning,) = load("metadataStoreUrl=zk:a:2181\n", tmp_path).warnings
-        assert "metadataStoreUrl: not used: this proxy finds brokers by brokerServiceURL" in str(warning)
 
     @pytest.mark.parametrize(
         ("url", "address"),
@@ -407,16 +358,6 @@ class TestWarnings:
         java_defaults = "".join(f"{key}={value}\n" for key, value in JAVA_ONLY_KEYS.items() if value is not None)
         assert load(java_defaults, tmp_path).warnings == ()
 
-    @pytest.mark.parametrize("key", sorted(name for name, key in JAVA_ONLY.items() if key.refused))
-    def test_a_key_that_must_not_be_ignored_is_refused_from_file_and_environment(
-        self, key: str, tmp_path: Path
-    ) -> None:
-        with pytest.raises(ConfigError, match=rf"{key}: got 'true', expected .*: {re.escape(JAVA_ONLY[key].why)}"):
-            load(f"{key}=true\n", tmp_path)
-        for name in (key, f"PULSAR_PREFIX_{key}"):
-            with pytest.raises(ConfigError, match=f"{key}: got 'TRUE'"):
-                Config.load(None, {name: "TRUE"}, BROKER)
-
     def test_a_repeated_key_is_warned_about_and_the_last_line_wins(self, tmp_path: Path) -> None:
         config = load("servicePort=1\nservicePort=2\n", tmp_path)
         assert config.service_port == 2
@@ -501,7 +442,7 @@ def test_more_password_threads_than_there_can_be_are_accepted() -> None:
     [
         (["broker-0.example"], True),
         (["broker-*.pulsar.svc.cluster.local", "*.example"], True),
-        (["pulsar-broker-*"], False),
+        (["*.example", "pulsar-broker-*"], False),
         (["*.*"], False),
         (["*.example."], True),
         (["*.1"], False),
@@ -517,7 +458,7 @@ def test_a_pattern_that_ends_in_no_name_of_a_domain_narrows_nothing(patterns: li
     ("networks", "narrowed"),
     [
         (["10.0.0.0/8", "fc00::/7", "192.168.*.*"], True),
-        (["*"], False),
+        (["10.0.0.0/8", "*"], False),
         (["1-255.*.*.*"], False),
         (["::ffff:0:0/96"], False),
         (["::ffff:0-7fff:*", "128.0.0.0/1"], False),
@@ -531,11 +472,3 @@ def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[s
 
 def test_times_without_limit_in_the_java_proxy_are_taken() -> None:
     assert Config.load(overrides=BROKER | {"metricsServletTimeoutMs": "0"}).metrics_servlet_timeout_ms == 3_600_000
-
-
-def test_a_switch_that_no_java_proxy_looks_at_any_more_is_told_and_keeps_no_proxy_from_starting(
-    tmp_path: Path,
-) -> None:
-    # Configurations of old charts have it beside servicePortTls.
-    (warning,) = load("tlsEnabledInProxy=true\n", tmp_path).warnings
-    assert "servicePortTls" in str(warning)

@@ -58,14 +58,6 @@ def test_a_value_of_several_lines_sets_no_second_key() -> None:
         Config.load(None, environ, {"brokerServiceURL": "pulsar://b"})
 
 
-def test_each_value_says_where_it_stands() -> None:
-    environ = {"clusterName": "blue", "PULSAR_PREFIX_logLevel": "debug"}
-    config = Config.load(None, environ, {"brokerServiceURL": "pulsar://b"})
-    places = [config.place(key) for key in (Config.cluster_name, Config.log_level, Config.broker_service_url)]
-    assert places == ["environment", "environment (PULSAR_PREFIX_)", "command line"]
-    assert config.place(Config.service_port) == "default"
-
-
 # --- variables in secrets: `token:${NAME}` is the value of NAME, or a fault; never the text itself -------
 
 SECRET = "brokerClientAuthenticationParameters"

@@ -125,7 +125,7 @@ def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> 
     assert isinstance(keys, dict)
     assert keys["clusterName"] == {"value": "blue", "origin": "file", "source": f"{path}:3", "dynamic": False}
     assert keys["logFormat"]["source"] == "environment (PULSAR_PREFIX_)"
-    assert keys["servicePort"]["origin"] == "flag"
+    assert (keys["servicePort"]["origin"], keys["servicePort"]["source"]) == ("flag", "command line")
     assert (keys["logLevel"]["origin"], keys["logLevel"]["dynamic"]) == ("live", True)
     assert keys["acceptBacklog"]["origin"] == keys["acceptBacklog"]["source"] == "default"
     assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118
