@@ -46,7 +46,7 @@ WIDE = "日" * 60
 def test_no_row_of_a_table_is_moved_by_a_name() -> None:
     hostile = "\u202e\u05d0e\u0301" * 5
     columns = (Column("NAME", lambda row: str(row["name"]), 20), Column("SIZE", lambda row: "7", 4, number=True))
-    _, *rows = table(columns, [{"name": name} for name in ("alice", "日本語", hostile, *HOSTILE)])
+    _, *rows = table(columns, [{"name": name} for name in ("alice", "日本語", hostile, "x" * 500, *HOSTILE)])
     assert {row.isprintable() for row in rows} == {True}
     assert {width(row) for row in rows if len(row) <= 26} == {26}
 

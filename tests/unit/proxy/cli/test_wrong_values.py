@@ -89,15 +89,5 @@ def test_each_plugin_with_parameters_that_are_wrong_is_named_once(
         code, err = check(BROKER | around | {f"{key}Plugin": plugin} | given, capsys)
         errors = [line for line in err.splitlines() if line.startswith("error: ") and key in line]
         # Both files of a certificate may be wrong, and a file is wrong for itself and for what needs it.
-        assert code == 0 or (code == 2 and 1 <= len(errors) <= 2), f"{parameters}: exit code {code}, {err}"
-
-
-@pytest.mark.parametrize("plugin", ["token", "tls", "basic", "oauth2"])
-def test_a_plugin_without_parameters_is_one_error_with_the_key_that_is_missing(
-    plugin: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, err = check(BROKER | {"brokerClientAuthenticationPlugin": plugin}, capsys)
-    errors = [line for line in err.splitlines() if line.startswith("error: ")]
-    assert code == 2
-    assert len(errors) == 1
-    assert "brokerClientAuthenticationParameters: got nothing, expected " in errors[0]
+        most = 1 if parameters is None else 2
+        assert code == 0 or (code == 2 and 1 <= len(errors) <= most), f"{parameters}: exit code {code}, {err}"

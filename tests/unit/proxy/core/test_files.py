@@ -48,15 +48,6 @@ def huge(directory: Path) -> Path:
 UNFIT = [(endless, "not a regular file"), (silent, "not a regular file"), (a_directory, "directory"), (huge, "larger")]
 
 
-@pytest.mark.parametrize(("make", "reason"), UNFIT)
-def test_a_file_that_is_not_regular_or_too_large_is_refused_with_the_reason(
-    make: Callable[[Path], Path], reason: str, tmp_path: Path
-) -> None:
-    with pytest.raises(OSError, match=reason) as refused:
-        read_regular(make(tmp_path))
-    assert reason in (refused.value.strerror or "").lower()
-
-
 def test_a_file_of_the_largest_size_is_read_whole(tmp_path: Path) -> None:
     path = tmp_path / "file"
     for size in (0, 1, 10):

@@ -211,14 +211,6 @@ def test_a_component_names_itself_and_has_the_level_of_the_rest_until_it_has_its
     assert (log.level, brokers.level) == ("debug", "debug")
 
 
-def test_all_loggers_of_a_component_share_its_level() -> None:
-    log = open_log("info", "json", io.BytesIO())
-    one, other = log.of("net"), log.of("web").of("net")
-    one.set_level("error")
-    assert other.level == "error"
-    assert log.of("web").level == "info"
-
-
 @pytest.mark.threat("hidden-change")
 def test_no_component_is_made_up() -> None:
     used = [

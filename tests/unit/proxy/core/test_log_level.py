@@ -14,16 +14,6 @@ def made(configured: str = "info") -> tuple[LogLevel, Logger, ManualClock]:
     return LogLevel(log, clock, configured), log, clock
 
 
-def test_it_returns_by_itself_to_the_configured_level() -> None:
-    level, log, clock = made()
-    level.set_for("debug", 60.0)
-    clock.advance(59.9)
-    assert log.level == "debug"
-    assert level.seconds_left == pytest.approx(0.1)
-    clock.advance(0.1)
-    assert (log.level, level.seconds_left) == ("info", None)
-
-
 def test_a_second_one_counts_from_its_own_beginning() -> None:
     level, log, clock = made()
     level.set_for("debug", 60.0)

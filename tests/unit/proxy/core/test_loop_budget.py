@@ -71,16 +71,6 @@ async def test_time_in_which_nobody_worked_is_no_work() -> None:
 
 
 @virtual
-async def test_what_is_put_off_comes_in_order_and_few_in_a_turn() -> None:
-    async with run() as bench:
-        for number in range(3 * DEFERRED_PER_ITERATION + 1):
-            bench.loop_budget.defer(partial(bench.note, number))
-        await turns(10)
-        assert bench.order == list(range(3 * DEFERRED_PER_ITERATION + 1))
-        assert list(Counter(turn for turn, _ in bench.called).values()) == [DEFERRED_PER_ITERATION] * 3 + [1]
-
-
-@virtual
 async def test_what_is_put_off_has_turns_by_network() -> None:
     async with run() as bench:
         for number in range(5 * DEFERRED_PER_ITERATION):

@@ -28,21 +28,6 @@ class Bench:
         return [partial(self.called.append, number) for number in numbers]
 
 
-@virtual
-async def test_few_are_called_at_once_and_a_few_more_in_each_iteration() -> None:
-    on = Bench()
-    on.turns.add(on.calls(range(100)))
-    assert len(on.called) == TASKS_PER_TURN
-    seen = [TASKS_PER_TURN]
-    for _ in range(100):
-        await asyncio.sleep(0)
-        seen.append(len(on.called))
-    assert max(after - before for before, after in pairwise(seen)) <= TASKS_PER_TURN
-    assert on.called == list(range(100))
-    await turns(20)
-    assert (len(on.turns), len(on.budget)) == (0, 0)
-
-
 # --- tasks that wait for the same event -----------------------------------------------------------
 
 
@@ -105,16 +90,6 @@ class Leaving:
 
 async def forever() -> None:
     await asyncio.get_running_loop().create_future()
-
-
-@virtual
-async def test_of_a_client_that_leaves_a_few_tasks_end_in_each_iteration_and_all_in_the_end() -> None:
-    on = Leaving()
-    scope = await on.client("a", 500)
-    on.turns.cancel(scope.close())
-    ended = await on.iterations(60)
-    assert max(ended) <= TASKS
-    assert (sum(ended), len(scope), len(on.turns)) == (500, 0, 0)
 
 
 @pytest.mark.threat("lookups-left-behind")

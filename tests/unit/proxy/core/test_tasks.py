@@ -27,35 +27,6 @@ async def settle() -> None:
 
 
 @virtual
-async def test_tasks_run_and_leave_the_scope_when_they_end() -> None:
-    crashes, done = Crashes(), []
-
-    async def work(number: int) -> None:
-        await asyncio.sleep(number)
-        done.append(number)
-
-    scope = TaskScope(crashes.note)
-    scope.start(work(1))
-    scope.start(work(2))
-    assert len(scope) == 2
-    await scope.emptied()
-    assert (done, len(scope), crashes) == ([1, 2], 0, [])
-
-
-@virtual
-async def test_a_crash_is_reported_and_ends_nobody_else() -> None:
-    crashes = Crashes()
-    scope = TaskScope(crashes.note)
-    scope.start(forever())
-    scope.start(crash())
-    await settle()
-    assert crashes == ["RuntimeError('crash')"]
-    assert len(scope) == 1
-    scope.cancel()
-    await scope.emptied()
-
-
-@virtual
 async def test_what_a_task_holds_is_released_however_it_ends() -> None:
     crashes, released = Crashes(), []
     scope = TaskScope(crashes.note)
