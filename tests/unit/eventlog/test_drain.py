@@ -43,20 +43,6 @@ def test_pause_grows_to_its_bound_and_begins_anew_after_a_success() -> None:
     assert line.drain.step(now + 1.0) == 1.0
 
 
-def test_events_that_a_store_lost_are_counted_and_said() -> None:
-    line = Line()
-    line.put(4)
-    line.drain.step(100.0)
-    line.store.failures = [StoreError("gone", lost_events=4)]
-    line.put()
-    line.drain.step(101.0)
-    assert (line.drain.counts.written, line.drain.counts.lost) == (4, 4), "a counter never falls"
-    line.put()
-    line.drain.step(103.0)
-    assert (line.drain.counts.written, line.drain.counts.lost) == (6, 4)
-    assert [(event["seq"], event["dropped_before"]) for event in line.store.events[-2:]] == [(5, 4), (6, 0)]
-
-
 def test_end_writes_what_is_left_although_what_was_written_is_gone() -> None:
     line = Line()
     line.put(3)

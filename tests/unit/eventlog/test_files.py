@@ -191,21 +191,12 @@ def put_file(directory: Path, name: str, size: int, age: int) -> None:
 
 @pytest.mark.threat("event-flood")
 def test_oldest_finished_files_are_deleted(tmp_path: Path) -> None:
+    # Of a proxy that has gone.
     for number, age in ((1, 30), (2, 20), (3, 10)):
-        put_file(tmp_path, new_name("proxy", OTHER_BOOT, number), 1000, age)
+        put_file(tmp_path, new_name("other", OTHER_BOOT, number), 1000, age)
     store = store_of(tmp_path, max_total_bytes=2500)
     assert [path.name[-10:] for path in finished(tmp_path)] == ["2.jsonl.gz", "3.jsonl.gz"]
     assert store.counts.deleted == 1
-
-
-def test_files_of_proxies_that_have_gone_count_and_go_first(tmp_path: Path) -> None:
-    for pod in range(4):
-        store = store_of(tmp_path, proxy_id=f"pod-{pod}", boot_id=f"{pod:016x}", max_total_bytes=2500)
-        store.write(lines(1, size=1000), 100.0)
-        store.close()
-        path = tmp_path / new_name(f"pod-{pod}", f"{pod:016x}", 1)
-        os.utime(path, (1_000_000 + pod, 1_000_000 + pod))
-    assert [path.name[:12] for path in finished(tmp_path)] == ["events-pod-2", "events-pod-3"]
 
 
 def test_clock_that_was_set_back_does_not_make_the_newest_the_oldest(tmp_path: Path) -> None:

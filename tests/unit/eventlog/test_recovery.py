@@ -154,14 +154,6 @@ def test_file_has_its_name_when_it_is_on_the_disk(tmp_path: Path, monkeypatch: p
     assert synced[-1] == tmp_path.stat().st_ino, "the names last"
 
 
-def test_file_of_a_living_writer_is_left_alone(tmp_path: Path) -> None:
-    path = leave(tmp_path, member(1))
-    with path.open("r+b") as file:
-        assert lock(file)
-        assert recovered(tmp_path) == ((0, 0), [])
-    assert recovered(tmp_path)[0] == (1, 0)
-
-
 def test_search_for_members_does_not_unpack_a_bomb_at_once(tmp_path: Path) -> None:
     import tracemalloc
 

@@ -56,14 +56,6 @@ def test_name_that_is_no_persistent_topic_is_refused(text: str) -> None:
         topic_name(text)
 
 
-def test_policies_in_force_are_asked_of_the_topic(server: Answering) -> None:
-    server.answers = {
-        ("GET", f"{PATH}/retention?applied=true"): Answer(200, FOR_EVER),
-        ("GET", f"{PATH}/inactiveTopicPolicies?applied=true"): Answer(200, {"deleteWhileInactive": False}),
-    }
-    assert asking(server).keeping(TOPIC) == Keeping(-1, -1, False)
-
-
 @pytest.mark.parametrize("status", [403, 404, 405, 412])
 def test_namespace_is_asked_where_topics_have_no_policies(server: Answering, status: int) -> None:
     server.answers = {

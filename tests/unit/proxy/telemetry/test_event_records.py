@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from eventlog.schema import SCHEMA_VERSION
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
@@ -17,9 +18,11 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.telemetry.events.throttle_records import ThrottleEvents
 from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
+from tests.unit.eventlog.test_schema import faults
 
 LIST_BYTES = 10 * KIB
 SECOND = 1_000_000
@@ -272,3 +275,27 @@ def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
     stage.step()
     limits = {event["namespace"]: (event["heap_limit_bytes"], event["heap_timeout_ms"]) for event in stage.events.kept}
     assert limits == {"t/n": (64 * KIB, 10_000), "t/other": (12_345_678, 1500)}
+
+
+# --- decisions of throttles -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("topic", "namespace"), [(None, ""), ("persistent://t/n/a-partition-1", "t/n"), ("x" * 100_000, "")]
+)
+def test_a_decision_of_a_throttle_is_an_event_of_no_client(stage: ListStage, topic: str | None, namespace: str) -> None:
+    decision = {"throttle_by": "adaptive", "throttle_action": "adjust", "throttle_topic": topic}
+    ThrottleEvents(stage.recorder).record(decision)
+    (event,) = stage.events.kept
+    stamp = {"schema_version": SCHEMA_VERSION, "proxy_id": "p", "boot_id": "b", "seq": 1, "dropped_before": 0}
+    assert faults(event | stamp) == []
+    told = tuple(event[name] for name in ("kind", "outcome", "tenant", "namespace", "client_id"))
+    assert told == ("throttle", "ok", namespace.partition("/")[0], namespace, None)
+    assert topic is None or topic.startswith(event["throttle_topic"][:100])
+    assert len(str(event["throttle_topic"])) < 2000
+
+
+def test_a_decision_that_cannot_be_recorded_costs_its_event_only(stage: ListStage) -> None:
+    nothing: Any = None
+    ThrottleEvents(stage.recorder).record(nothing)
+    assert (stage.events.kept, len(stage.reports)) == ([], 1)

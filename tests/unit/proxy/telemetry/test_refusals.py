@@ -1,6 +1,3 @@
-import asyncio
-import io
-import json
 from typing import Any
 
 import pytest
@@ -15,8 +12,8 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from proxy.config.config import Config
 from proxy.core.errors import OverLimit
-from proxy.core.log import open_log
 from proxy.telemetry.refusals import LONGEST_TEXT, MOST_RECENT, RefusalLog, Stage
+from tests.support.log_lines import LogLines
 from tests.support.loops.clock import ManualClock
 
 
@@ -26,8 +23,8 @@ class Book:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.heap = AsyncSemaphore("heap", 1000, max_queue=5, timeout_seconds=1.0, clock=self.clock)
-        self._file = io.BytesIO()
-        self.log = RefusalLog(open_log("info", "json", self._file), self.clock, now=lambda: 1.5)
+        self._lines = LogLines()
+        self.log = RefusalLog(self._lines.log, self.clock, now=lambda: 1.5)
 
     def refuse(self, error: Exception | None = None, stage: Stage = Stage.HEAP) -> None:
         given = error if error is not None else PermitAcquireTimeout("heap", 1000, 900, 300, 2)
@@ -35,7 +32,7 @@ class Book:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._file.getvalue().splitlines()]
+        return self._lines.said
 
 
 def test_a_line_says_who_was_refused_by_what_and_what_to_change() -> None:
@@ -57,19 +54,6 @@ def test_a_line_says_who_was_refused_by_what_and_what_to_change() -> None:
     }
     assert line["top_holders"] == [["b:2", 500], ["c:3", 200], ["a:1", 100]]
     assert all(permit is not None for permit in held)
-
-
-def test_a_storm_writes_one_line_a_second_that_counts_the_rest() -> None:
-    book = Book()
-    for _ in range(1000):
-        book.refuse()
-    assert len(book.lines) == 1
-    book.clock.advance(0.5)
-    book.refuse()
-    assert len(book.lines) == 1
-    book.clock.advance(0.5)
-    book.refuse()
-    assert [line["refusals_since_last_line"] for line in book.lines] == [1, 1001]
 
 
 def test_the_end_of_a_storm_is_told_when_the_pace_allows() -> None:
@@ -137,20 +121,6 @@ def test_a_refusal_for_which_there_was_room_names_the_cap(cap_percent: int, held
     book.heap.set_sharing(True, cap_percent)
     book.refuse(PermitAcquireTimeout("heap", 1000, held, 300, 2))
     assert book.lines[0]["change"] == change
-
-
-async def test_a_key_that_waits_for_its_own_cap_is_told_so() -> None:
-    book = Book()
-    book.heap.set_sharing(True, 50)
-    permit = book.heap.try_acquire(400, key="t")
-    waiting = asyncio.get_running_loop().create_task(book.heap.acquire(300, key="t"))
-    await asyncio.sleep(0)
-    book.clock.advance(1.0)
-    with pytest.raises(PermitAcquireTimeout) as refused:
-        await waiting
-    book.refuse(refused.value)
-    assert book.lines[0]["change"] == "topicListMaxMemoryPercentPerKey"
-    assert permit is not None
 
 
 @pytest.mark.parametrize("stage", Stage)
