@@ -1,16 +1,15 @@
 """The connection log of a whole proxy: both lines of each kind of connection, and a share that changes live."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from io import BytesIO
 from typing import Any
 
 import pytest
 
-from proxy.core.log import FIELDS, open_log
+from proxy.core.log import FIELDS
 from tests.support.clients.async_client import AsyncClient
+from tests.support.log_lines import LogLines
 from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage, namespace, staged
 
@@ -18,13 +17,9 @@ from tests.support.proxies.proxy_under_test import Stage, namespace, staged
 class Logged:
     """A stage whose log is kept."""
 
-    def __init__(self, stage: Stage, log: BytesIO) -> None:
+    def __init__(self, stage: Stage, log: LogLines) -> None:
         self.stage = stage
-        self._log = log
-
-    def lines(self, event: str) -> list[dict[str, Any]]:
-        found = [json.loads(line) for line in self._log.getvalue().splitlines()]
-        return [line for line in found if line["event"] == event]
+        self.lines = log.of
 
     async def gone(self, *clients: AsyncClient) -> None:
         left = len(self.stage.proxy.sessions) - len(clients)
@@ -35,8 +30,8 @@ class Logged:
 
 @asynccontextmanager
 async def logged(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> AsyncIterator[Logged]:
-    log = BytesIO()
-    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", log))
+    log = LogLines()
+    monkeypatch.setattr(proxy_under_test, "_log", lambda: log.log)
     async with staged(**keys) as stage:
         yield Logged(stage, log)
 

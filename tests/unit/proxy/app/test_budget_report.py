@@ -1,7 +1,5 @@
 """What the log of `serve` says of the memory budget: the same keys as `check-config`."""
 
-import io
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,12 +8,13 @@ import pytest
 from proxy.app.memory.budget import worst_case
 from proxy.app.memory.budget_report import BudgetReport, count_budget, log_budget, log_two_budgets
 from proxy.app.metrics.counters import Counters
-from proxy.config.config import Config
-from proxy.core.log import Logger, open_log
+from proxy.core.log import Logger
+from tests.support.configured import configured
+from tests.support.log_lines import LogLines
 
 MIB = 1024 * 1024
 REPORT = "proxy.app.memory.budget_report"
-CONFIG = Config.load(None, {}, {"brokerServiceURL": "pulsar://broker:6650"})
+CONFIG = configured()
 
 
 @pytest.fixture
@@ -31,11 +30,10 @@ def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def line_of(log_it: Callable[[Counters, Logger], None]) -> dict[str, Any]:
     """Return the only line that is logged about the budget of all defaults."""
-    counters, file = Counters(), io.BytesIO()
+    counters, lines = Counters(), LogLines()
     count_budget(counters, CONFIG, exports=False)
-    log_it(counters, open_log("info", "json", file))
-    (line,) = file.getvalue().splitlines()
-    said: dict[str, Any] = json.loads(line)
+    log_it(counters, lines.log)
+    (said,) = lines.said
     return said
 
 

@@ -1,17 +1,14 @@
 """When metrics are exported, and what a collector that fails or hangs costs; the sender is a fake."""
 
 import asyncio
-import io
-import json
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from proxy.app.metrics.export import OtlpExport, make_export
 from proxy.app.metrics.instrument import Reading
 from proxy.app.metrics.otel_settings import OtelSettings, export_wanted
-from proxy.core.log import open_log
+from tests.support.log_lines import LogLines
 from tests.support.loops.loops import eventually
 from tests.support.proxies.metric_sources import full_sources
 
@@ -43,12 +40,12 @@ class FakeSender:
 
 class Stage:
     def __init__(self, settings: OtelSettings, sender: FakeSender) -> None:
-        self.sources, self.sender, self._lines = full_sources(), sender, io.BytesIO()
+        self.sources, self.sender, self.lines = full_sources(), sender, LogLines()
         self.results = self.sources.counters.otlp_exports
         self.results.update(dict.fromkeys(self.results, 0))
         self.made: list[int] = []
         self.missing = False
-        self.export = OtlpExport(settings, self.sources, open_log("info", "json", self._lines), self._make)
+        self.export = OtlpExport(settings, self.sources, self.lines.log, self._make)
 
     def _make(self) -> FakeSender:
         if self.missing:
@@ -56,25 +53,8 @@ class Stage:
         self.made.append(threading.get_ident())
         return self.sender
 
-    def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self._lines.getvalue().splitlines()]
 
-
-def test_metrics_are_sent_again_and_again_by_another_thread() -> None:
-    async def main() -> None:
-        stage = Stage(OFTEN, FakeSender())
-        stage.export.start()
-        await eventually(lambda: stage.results["sent"] >= 3)
-        await stage.export.close()
-        assert len(stage.made) == 1
-        assert threading.get_ident() not in stage.sender.threads | set(stage.made)
-        assert stage.sender.closed
-        assert stage.results["sent"] == len(stage.sender.sent)
-
-    asyncio.run(main())
-
-
-def test_the_books_are_read_by_the_thread_that_owns_them() -> None:
+def test_the_books_are_read_by_the_thread_that_owns_them_and_sent_by_another_again_and_again() -> None:
     async def main() -> None:
         stage, readers = Stage(OFTEN, FakeSender()), set()
 
@@ -87,6 +67,8 @@ def test_the_books_are_read_by_the_thread_that_owns_them() -> None:
         await eventually(lambda: stage.results["sent"] >= 2)
         await stage.export.close()
         assert readers == {threading.get_ident()}
+        assert readers.isdisjoint(stage.sender.threads | {*stage.made})
+        assert stage.results["sent"] == len(stage.sender.sent)
 
     asyncio.run(main())
 
@@ -111,14 +93,14 @@ def test_a_collector_that_is_away_is_told_once_until_it_is_back() -> None:
         stage = Stage(OFTEN, FakeSender(problem="refused by http://me:secret@collector"))
         stage.export.start()
         await eventually(lambda: stage.results["failed"] >= 5)
-        (line,) = stage.lines()
+        (line,) = stage.lines.said
         assert (line["level"], line["event"], line["exports"]) == ("warning", "metrics not exported", 1)
         assert "refused by" in line["detail"]
         assert "secret" not in line["detail"]
         stage.sender.problem = None
-        await eventually(lambda: len(stage.lines()) == 2)
+        await eventually(lambda: len(stage.lines.said) == 2)
         await stage.export.close()
-        assert [line["event"] for line in stage.lines()] == ["metrics not exported", "metrics are exported again"]
+        assert [line["event"] for line in stage.lines.said] == ["metrics not exported", "metrics are exported again"]
 
     asyncio.run(main())
 
@@ -132,7 +114,7 @@ def test_a_library_that_is_not_there_is_a_failed_export() -> None:
         stage.missing = False
         await eventually(lambda: stage.results["sent"])
         await stage.export.close()
-        assert "no such library" in stage.lines()[0]["detail"]
+        assert "no such library" in stage.lines.said[0]["detail"]
         assert stage.sources.counters.shared.internal_errors.get("otlp") is None
 
     asyncio.run(main())
@@ -140,17 +122,16 @@ def test_a_library_that_is_not_there_is_a_failed_export() -> None:
 
 def test_notes_about_the_environment_are_in_the_log_without_secrets() -> None:
     async def main() -> None:
-        lines = io.BytesIO()
-        log = open_log("info", "json", lines)
+        lines = LogLines()
         environ = {"OTEL_SDK_DISABLED": "false", "OTEL_METRIC_EXPORT_INTERVAL": "http://me:secret@c"}
-        settings = export_wanted(environ, log)
+        settings = export_wanted(environ, lines.log)
         assert settings is not None
-        make_export(settings, "blue", full_sources(), log)
-        note, started = [json.loads(line) for line in lines.getvalue().splitlines()]
+        make_export(settings, "blue", full_sources(), lines.log)
+        note, started = lines.said
         assert note["detail"].startswith("OTEL_METRIC_EXPORT_INTERVAL: got ")
         assert "secret" not in note["detail"]
         assert (started["event"], started["seconds"]) == ("metrics are exported", 60.0)
-        assert export_wanted({}, log) is None
-        assert len(lines.getvalue().splitlines()) == 2
+        assert export_wanted({}, lines.log) is None
+        assert len(lines.said) == 2
 
     asyncio.run(main())

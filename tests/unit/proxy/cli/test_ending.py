@@ -1,8 +1,6 @@
 """The end of a process: what the service manager hears when, and what an undo may still call off."""
 
 import asyncio
-import io
-import json
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
 
@@ -12,9 +10,9 @@ from proxy.app.lifecycle import Phase, StopSignal
 from proxy.app.proxy import Proxy
 from proxy.cli.serve import SECONDS_TO_CLOSE, _Ending
 from proxy.cli.systemd import ServiceManager
-from proxy.config.config import Config
-from proxy.core.log import open_log
 from proxy.web.admin.sources import NotUndone
+from tests.support.configured import configured
+from tests.support.log_lines import LogLines
 from tests.support.loops.loops import run_virtual
 
 PRE_DRAIN, DRAIN = 5.0, 15.0
@@ -37,7 +35,7 @@ class Draining:
     """A proxy with one client, whose drain lasts until the client leaves or the time is over."""
 
     def __init__(self) -> None:
-        self.config = Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650"})
+        self.config = configured()
         self.phase = Phase.SERVING
         self.ready = True
         self.sessions = ["a client"]
@@ -69,17 +67,12 @@ class Stage:
     """An ending that runs, on virtual time."""
 
     def __init__(self) -> None:
-        self.proxy, self.manager, self._file = Draining(), Manager(), io.BytesIO()
-        log = open_log("info", "json", self._file)
-        self.ending = _Ending(cast(Proxy, self.proxy), log, cast(ServiceManager, self.manager))
+        self.proxy, self.manager, self.lines = Draining(), Manager(), LogLines()
+        self.ending = _Ending(cast(Proxy, self.proxy), self.lines.log, cast(ServiceManager, self.manager))
         self.run = asyncio.get_running_loop().create_task(self.ending.run())
 
     async def passes(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-    @property
-    def events(self) -> list[str]:
-        return [json.loads(line)["event"] for line in self._file.getvalue().splitlines()]
 
 
 def played(scene: Any) -> None:
@@ -127,7 +120,7 @@ def test_an_undo_at_any_time_of_the_drain_leaves_a_proxy_that_can_be_drained_aga
         stage.proxy.left.set()
         await stage.run
         assert stage.proxy.steps[-2:] == ["drain", "close"]
-        assert stage.events.count("drain undone") == 2
+        assert len(stage.lines.of("drain undone")) == 2
 
     played(scene)
 

@@ -1,16 +1,15 @@
 """A log level that returns by itself, in virtual time."""
 
-import io
-
 import pytest
 
-from proxy.core.log import Logger, open_log
+from proxy.core.log import Logger
 from proxy.core.log_level import LONGEST_SECONDS, LogLevel, LogLevels
+from tests.support.log_lines import LogLines
 from tests.support.loops.clock import ManualClock
 
 
 def made(configured: str = "info") -> tuple[LogLevel, Logger, ManualClock]:
-    log, clock = open_log(configured, "json", io.BytesIO()), ManualClock()
+    log, clock = LogLines(configured).log, ManualClock()
     return LogLevel(log, clock, configured), log, clock
 
 
@@ -57,7 +56,7 @@ def test_what_is_no_level_or_no_time_changes_nothing(name: str, seconds: float) 
 
 
 def test_a_component_returns_to_its_own_level_or_to_that_of_the_rest() -> None:
-    log, clock = open_log("info", "json", io.BytesIO()), ManualClock()
+    log, clock = LogLines().log, ManualClock()
     levels = LogLevels(log, clock, ("net", "web"), "info", {"web": "warning"})
     assert (log.of("web").level, log.of("net").level) == ("warning", "info")
     levels.of("web").set_for("debug", 60.0)
@@ -71,7 +70,7 @@ def test_a_component_returns_to_its_own_level_or_to_that_of_the_rest() -> None:
 
 
 def test_only_components_with_a_level_of_their_own_are_shown() -> None:
-    log, clock = open_log("info", "json", io.BytesIO()), ManualClock()
+    log, clock = LogLines().log, ManualClock()
     levels = LogLevels(log, clock, ("net", "web"), "info", {"web": "warning"})
     levels.of("net").set_for("debug", 60.0)
     assert levels.document() == {
