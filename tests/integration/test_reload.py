@@ -3,6 +3,7 @@
 import asyncio
 import io
 import os
+import re
 import signal
 import sys
 import threading
@@ -175,6 +176,7 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
         assert 'config_reloads_total{cluster="test",result="applied"} 1.0' in metrics
         assert 'config_reload_success{cluster="test"} 1.0' in metrics
         assert [line["key"] for line in proxy.lines("a change needs a restart")] == ["webServicePort"]
+        (applied_at,) = re.findall(r"config_last_success_timestamp_seconds\{.*", metrics)
         set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=9, logLevel="loud", acceptBacklog=-1)
         await hang_up(proxy, reload.REFUSED)
         last = len(proxy.config.read_text().splitlines())
@@ -187,6 +189,7 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
         assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
         assert 'config_reloads_total{cluster="test",result="refused"} 1.0' in metrics
         assert 'config_reload_success{cluster="test"} 0.0' in metrics
+        assert applied_at in metrics
         assert len((await client.topics("demo/ns-0")).topics) == 100
 
 

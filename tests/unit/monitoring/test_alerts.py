@@ -18,7 +18,7 @@ from scripts.alert_table import ALERTS, PIP_442, RECORDS, Alert, Record, late_co
 from scripts.generate_alerts import RULES
 from tests.support.each import each
 from tests.support.programs import promtool, ran
-from tests.support.promql import unknown_names
+from tests.support.promql import Row, unknown_names
 from tests.support.tools import tool
 from tests.unit.monitoring.alert_cases import CASES, LABELS, Case, Series
 
@@ -150,6 +150,9 @@ class Recorded:
         self.exposed_name = record.name
 
 
+NAMED: tuple[Row, ...] = (*INSTRUMENTS, *map(Recorded, RECORDS))
+
+
 @each("record", RECORDS, ids=lambda record: record.name)
 def test_what_is_recorded_is_of_metrics_that_exist(record: Record) -> None:
     assert unknown_names(record.expression, INSTRUMENTS) == set()
@@ -189,7 +192,7 @@ def test_what_is_recorded_adds_up_all_proxies_of_a_service(tmp_path: Path) -> No
 
 @each("alert", ALERTS, ids=lambda alert: f"{alert.name}-{alert.severity}")
 def test_its_metrics_labels_and_keys_exist(alert: Alert) -> None:
-    assert unknown_names(alert.expression, (*INSTRUMENTS, *map(Recorded, RECORDS))) == set()
+    assert unknown_names(alert.expression, NAMED) == set()
     assert set(WORD.findall(alert.first)) <= {key.name for key in Config.keys()}  # noqa: SIM118
 
 

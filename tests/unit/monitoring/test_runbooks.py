@@ -11,6 +11,8 @@ from proxy.cli.main import whole_parser
 from scripts.alert_table import names
 from tests.support.each import each
 from tests.support.programs import promtool
+from tests.support.promql import unknown_names
+from tests.unit.monitoring.test_alerts import NAMED
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
@@ -24,8 +26,9 @@ def block(page: Path, language: str) -> list[str]:
     return [line for text in found for line in text.splitlines()]
 
 
-def test_every_query_is_one_that_prometheus_can_read(tmp_path: Path) -> None:
+def test_every_query_is_one_that_prometheus_can_read_of_names_that_exist(tmp_path: Path) -> None:
     queries = [line for page in PAGES for line in block(page, "promql")]
+    assert {name for query in queries for name in unknown_names(query, NAMED)} == set()
     rules = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(queries)]
     promtool("check", {"groups": [{"name": "runbooks", "rules": rules}]}, tmp_path)
 
