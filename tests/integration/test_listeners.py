@@ -17,6 +17,7 @@ from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_fr
 from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, config_for, namespace, staged
 from tests.support.tools import ipv6_loopback
+from tests.support.web.web_pages import get
 from tests.support.web.web_stage import ADMIN, web_staged
 
 OTHER = "127.0.0.2"
@@ -37,14 +38,6 @@ async def client_at(stage: Stage, family: socket.AddressFamily, address: Any) ->
     return stage.clients[-1]
 
 
-async def get(port: int, path: str, host: str = LOOPBACK, name: str = "x") -> tuple[int, bytes]:
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n".encode())
-    answer = await asyncio.wait_for(reader.read(), patient(20))
-    writer.close()
-    return int(answer.split()[1]), answer.partition(b"\r\n\r\n")[2]
-
-
 # --- addresses ------------------------------------------------------------------------------------
 
 
@@ -55,7 +48,7 @@ async def test_an_address_in_brackets_is_served(address: str) -> None:
         client = await client_at(stage, socket.AF_INET6, ("::1", stage.proxy.port))
         await client.connect()
         assert len((await client.topics(namespace(0))).topics) == TOPICS
-        assert await get(stage.proxy.web_port, "/readyz", "::1") == (200, b"OK\n")
+        assert (await get(stage.proxy.web_port, "/readyz", at="::1")).text == "OK\n"
 
 
 async def test_where_ipv6_takes_both_families_brokers_are_told_a_client_s_ipv4_address_as_such() -> None:
@@ -71,7 +64,7 @@ async def test_clients_and_web_pages_are_served_on_each_address() -> None:
             client = await client_at(stage, socket.AF_INET, (host, stage.proxy.port))
             await client.connect()
             assert len((await client.topics(namespace(0))).topics) == TOPICS
-            assert await get(stage.proxy.web_port, "/readyz", host) == (200, b"OK\n")
+            assert (await get(stage.proxy.web_port, "/readyz", at=host)).text == "OK\n"
         with pytest.raises(ConnectionRefusedError):
             await client_at(stage, socket.AF_INET, ("127.0.0.3", stage.proxy.port))
 
@@ -161,20 +154,20 @@ async def test_the_port_for_monitors_has_their_pages_and_nothing_else() -> None:
     async with web_staged(metricsPort="0", metricsBindAddress=OTHER) as at:
         port = monitors(at.stage)
         for path in ("/metrics", "/healthz", "/readyz", "/status.html"):
-            assert (await get(port, path, OTHER))[0] == 200, path
-        assert b"pulsar_proxy_" in (await get(port, "/metrics", OTHER))[1]
+            assert (await get(port, path, at=OTHER)).status == 200, path
+        assert "pulsar_proxy_" in (await get(port, "/metrics", at=OTHER)).text
         for path in ("/", "/ui", "/ui/state", "/config", "/proxy-stats/connections", "/admin/v2/clusters", "/v1"):
-            assert (await get(port, path, OTHER))[0] == 404, path
+            assert (await get(port, path, at=OTHER)).status == 404, path
         assert at.broker.asked == []
         with pytest.raises(ConnectionRefusedError):
-            await get(port, "/metrics", LOOPBACK)
+            await get(port, "/metrics")
 
 
 async def test_the_port_for_monitors_needs_no_web_port() -> None:
     async with staged(webServicePort="", metricsPort="0") as stage:
         port = monitors(stage)
         assert stage.proxy.web_port == 0
-        assert (await get(port, "/readyz"))[0] == 200
+        assert (await get(port, "/readyz")).status == 200
         asked = config_for("pulsar://b:1", webServicePort="", metricsPort=port)
         assert await asyncio.to_thread(obstacle_of, asked, {}, patient(20)) is None
 
@@ -186,12 +179,12 @@ async def test_clients_that_hold_all_places_of_the_web_port_keep_no_probe_out() 
         for client in held:
             await client.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n")
         for _ in range(3):
-            assert (await get(port, "/healthz"))[0] == 200
+            assert (await get(port, "/healthz")).status == 200
         # And the other way round: whoever connects there takes no place of the web port.
         for _ in range(40):
             await stage.client(port=port)
         await eventually(lambda: stage.caused("connection_limit"), "a place for the last of them")
-        assert (await get(port, "/readyz"))[0] == 200
+        assert (await get(port, "/readyz")).status == 200
 
 
 @pytest.mark.parametrize(("asks", "status"), [("true", 401), ("false", 200)])
@@ -203,5 +196,5 @@ async def test_the_port_for_monitors_asks_for_credentials_as_the_web_port_does(a
         "authenticateMetricsEndpoint": asks,
     }
     async with staged(metricsPort="0", **keys) as stage:
-        assert (await get(monitors(stage), "/metrics"))[0] == status
-        assert (await get(monitors(stage), "/readyz"))[0] == 200
+        assert (await get(monitors(stage), "/metrics")).status == status
+        assert (await get(monitors(stage), "/readyz")).status == 200

@@ -6,16 +6,13 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.command_type import CommandType
 from tests.integration.test_direct_mode import greet
-from tests.integration.test_event_log import LISTS, kept, told
+from tests.integration.test_event_log import kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
 from tests.integration.test_http_topic_lists import large_list, slow_reader
 from tests.integration.test_watch_limits import LIST, SNAPSHOT, UPDATE, exhaust, joined, send_all
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import topics_frame
-from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, namespace, staged
-from tests.support.proxies.shared_lists import let_go
+from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, staged
 from tests.support.web.web_stage import web_staged
 from tests.unit.eventlog.parts import read_events
 
@@ -132,19 +129,3 @@ async def test_a_list_that_the_end_of_the_proxy_cuts_is_in_its_files(tmp_path: P
         await stage.proxy.stop()
     (event,) = read_all(tmp_path)
     assert (event["outcome"], event["outcome_stage"], event["close_cause"]) == ("cancelled", "write", "shutdown")
-
-
-async def test_requests_that_the_end_of_the_proxy_cuts_are_in_its_files(tmp_path: Path) -> None:
-    pipelined = 300
-    async with staged(eventLogDirectory=tmp_path, shutdownDrainMillis=50) as stage:
-        stage.broker.script.hold(LISTS)
-        client = await stage.connected()
-        for request_id in range(1, pipelined + 1):
-            await client.send(topics_frame(request_id, namespace(request_id % 20)))
-        asked = stage.proxy.counters.requests.asked
-        await stage.until(lambda: asked[CommandType.GET_TOPICS_OF_NAMESPACE] == pipelined, "all requests read")
-        await stage.proxy.stop()
-        let_go(stage)
-    events = read_all(tmp_path)
-    assert len(events) == pipelined
-    assert {event["close_cause"] for event in events} == {"shutdown"}

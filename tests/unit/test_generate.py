@@ -4,9 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import generated
 from scripts.generate import stale, write
-from scripts.generated import placed
 
 
 def test_file_that_differs_or_is_missing_is_out_of_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -17,11 +15,3 @@ def test_file_that_differs_or_is_missing_is_out_of_date(tmp_path: Path, monkeypa
     assert stale(files) == ["new/missing", "other"]
     write(files)
     assert stale(files) == []
-
-
-@pytest.mark.parametrize("text", ["<a>", "</a>", "</a><a>"])
-def test_page_without_both_marks_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setattr(generated, "ROOT", tmp_path)
-    (tmp_path / "page.md").write_text(text)
-    with pytest.raises(ValueError, match=r"page\.md: got no generated part"):
-        placed(tmp_path / "page.md", {("<a>", "</a>"): "one"})
