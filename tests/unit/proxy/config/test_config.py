@@ -6,6 +6,7 @@ from proxy.config.config import Config, ConfigError, ReverseProxyRoute
 from proxy.config.credential_targets import explained, narrowed_hosts, narrowed_networks
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_KEYS
 from proxy.config.keys.key import snake_case
+from tests.support.configured import configured, refusal
 
 ROOT = Path(__file__).resolve().parents[4]
 BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
@@ -18,9 +19,7 @@ def load(text: str, directory: Path, **environ: str) -> Config:
 
 
 def faults(**overrides: str) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        Config.load(overrides=BROKER | overrides)
-    return [str(problem) for problem in caught.value.problems]
+    return [str(problem) for problem in refusal(**overrides).problems]
 
 
 def warned(*keys: dict[str, str]) -> list[str]:
@@ -38,7 +37,7 @@ class TestKeys:
         assert not {key.name for key in Config.keys()} & set(JAVA_ONLY_KEYS)  # noqa: SIM118
 
     def test_the_pip_442_keys_have_the_proposals_defaults(self) -> None:
-        config = Config.load(overrides=BROKER)
+        config = configured()
         assert {key.name: key.default for key in Config.keys() if key.since == "pip-442"} == {  # noqa: SIM118
             "maxTopicListInFlightHeapMemSizeMB": 100,
             "maxTopicListInFlightDirectMemSizeMB": 100,
@@ -91,7 +90,7 @@ class TestFaults:
         assert fault.startswith(
             "command line: authorizationEnabled: got true, expected false, or authenticationEnabled"
         )
-        Config.load(overrides=BROKER | {"authorizationEnabled": "true", "authenticationEnabled": "true"})
+        configured(authorizationEnabled="true", authenticationEnabled="true")
 
     @pytest.mark.parametrize(
         ("keys", "says"),
@@ -132,7 +131,7 @@ class TestFaults:
         assert not warned(LOCAL, SECRET, keys)
 
     def test_credentials_that_are_not_secret_are_not_explained(self) -> None:
-        assert explained(Config.load(overrides=BROKER | {"brokerClientAuthenticationPlugin": "disabled"})) == []
+        assert explained(configured(brokerClientAuthenticationPlugin="disabled")) == []
 
     def test_a_certificate_that_no_request_over_http_shows_is_explained(self) -> None:
         keys = {
@@ -141,10 +140,10 @@ class TestFaults:
             "brokerServiceURLTLS": "pulsar+ssl://broker",
             "brokerWebServiceURLTLS": "https://broker",
         }
-        (line,) = explained(Config.load(overrides=BROKER | keys))
+        (line,) = explained(configured(**keys))
         assert line.startswith("certificate (brokerClientCertificateFilePath) is not shown")
         for other in (CERTIFICATES, {"tlsEnabledWithBroker": "false"}, {"webServicePort": ""}):
-            assert explained(Config.load(overrides=BROKER | keys | other)) == []
+            assert explained(configured(**(keys | other))) == []
 
     @pytest.mark.parametrize(
         ("keys", "in_force"),
@@ -157,7 +156,7 @@ class TestFaults:
         ],
     )
     def test_the_ways_to_be_a_known_broker_are_explained(self, keys: dict[str, str], in_force: str) -> None:
-        lines = explained(Config.load(overrides=BROKER | SECRET | keys))
+        lines = explained(configured(**(SECRET | keys)))
         assert (
             "".join(line.strip()[1] for line in lines if " in force" in line and "not in force" not in line) == in_force
         )
@@ -195,7 +194,7 @@ class TestFaults:
         assert fault.startswith(
             "command line: adminApiAddress: got 127.0.0.1:7070, expected nothing, or adminApiTokenFilePath beside it"
         )
-        Config.load(overrides=BROKER | {"adminApiAddress": "[::1]:0", "adminApiTokenFilePath": "/a/token"})
+        configured(adminApiAddress="[::1]:0", adminApiTokenFilePath="/a/token")
 
     def test_the_broker_address_is_required_and_the_file_to_change_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "proxy.conf"
@@ -224,7 +223,7 @@ class TestFaults:
         environ = {"PULSAR_PREFIX_httpReverseProxy.web.proxyTo": "http://w:80/x"}
         config = load("httpReverseProxy.web.path=/web\n", tmp_path, **environ)
         assert config.http_reverse_proxies == (ReverseProxyRoute("web", "/web", "http://w:80/x"),)
-        assert config.adopt(Config.load(overrides=BROKER)).http_reverse_proxies == config.http_reverse_proxies
+        assert config.adopt(configured()).http_reverse_proxies == config.http_reverse_proxies
 
     @pytest.mark.parametrize(
         ("line", "word"),
@@ -260,7 +259,7 @@ class TestFaults:
     def test_urls_of_web_services_may_have_a_path(self) -> None:
         # The Java proxy puts its one URL, without a final slash, before each path.
         for value in ("http://h:8080/base", "http://h/a/b/,https://[::1]:443/c", "http://h/", "http://h/~a/%20;v=1"):
-            config = Config.load(overrides=BROKER | {"brokerWebServiceURL": value})
+            config = configured(brokerWebServiceURL=value)
             assert config.broker_web_service_url == tuple(value.split(","))
         for wrong in (
             "http://h/a?b",
@@ -271,7 +270,7 @@ class TestFaults:
             "http://h:0/a",
         ):
             with pytest.raises(ConfigError, match=r"\[/path\]"):
-                Config.load(overrides=BROKER | {"brokerWebServiceURL": wrong})
+                configured(brokerWebServiceURL=wrong)
 
     @pytest.mark.parametrize(
         ("key", "value"),
@@ -318,7 +317,7 @@ class TestFaults:
         ],
     )
     def test_a_star_is_all_where_a_key_says_what_is_allowed(self, key: str) -> None:
-        config = Config.load(overrides=BROKER | {key: "*"})
+        config = configured(**{key: "*"})
         assert getattr(config, snake_case(key)) == ("*",)
 
     def test_keys_that_contradict_each_other_are_refused(self) -> None:
@@ -368,14 +367,11 @@ class TestWarnings:
         assert str(config.warnings[0]).isprintable()
 
     def test_a_limit_of_zero_and_a_wait_that_never_ends_first_are_doubted(self) -> None:
-        config = Config.load(
-            overrides=BROKER
-            | {
-                "maxTopicListInFlightHeapMemSizeMB": "0",
-                "topicListRequestTimeoutMillis": "25000",
-                "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis": "25001",
-                "keepAliveIntervalSeconds": "75",
-            }
+        config = configured(
+            maxTopicListInFlightHeapMemSizeMB="0",
+            topicListRequestTimeoutMillis="25000",
+            maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis="25001",
+            keepAliveIntervalSeconds="75",
         )
         assert [warning.key for warning in config.warnings] == [
             "maxTopicListInFlightHeapMemSizeMB",
@@ -387,13 +383,13 @@ class TestWarnings:
 
 class TestReplace:
     def test_a_dynamic_key_changes_in_a_copy(self) -> None:
-        config = Config.load(overrides=BROKER)
+        config = configured()
         changed = config.replace({"logLevel": "Debug"})
         assert (config.log_level, changed.log_level) == ("info", "debug")
         assert (changed.origin(Config.log_level), changed.origin("brokerServiceURL")) == ("live", "flag")
 
     def test_every_static_key_refuses_a_live_change_by_name(self) -> None:
-        config = Config.load(overrides=BROKER)
+        config = configured()
         static = [key for key in Config.keys() if not key.dynamic]  # noqa: SIM118
         assert static
         for key in static:
@@ -401,7 +397,7 @@ class TestReplace:
                 config.replace({key.name: key.default_text})
 
     def test_a_live_change_meets_the_same_checks_as_a_file(self) -> None:
-        config = Config.load(overrides=BROKER | {"topicListMaxAnswerBytes": "2097152"})
+        config = configured(topicListMaxAnswerBytes="2097152")
         with pytest.raises(ConfigError, match="at most maxTopicListInFlightHeapMemSizeMB"):
             config.replace({"maxTopicListInFlightHeapMemSizeMB": "1"})
         with pytest.raises(ConfigError, match="unknown key"):
@@ -410,8 +406,8 @@ class TestReplace:
 
 class TestAdopt:
     def test_dynamic_keys_are_taken_and_the_others_stay(self) -> None:
-        config = Config.load(overrides=BROKER | {"servicePort": "7001", "logLevel": "debug"})
-        newer = Config.load(overrides=BROKER | {"servicePort": "7002", "keepAliveIntervalSeconds": "5"})
+        config = configured(servicePort="7001", logLevel="debug")
+        newer = configured(servicePort="7002", keepAliveIntervalSeconds="5")
         adopted = config.adopt(newer)
         assert (adopted.service_port, adopted.log_level, adopted.keep_alive_interval_seconds) == (7001, "info", 5)
         assert {key.name for key in config.differences(newer)} == {
@@ -422,8 +418,8 @@ class TestAdopt:
         assert [key.name for key in adopted.differences(newer)] == ["servicePort"]
 
     def test_warnings_are_those_of_what_is_in_force(self) -> None:
-        newer = Config.load(overrides=BROKER | {"maxTopicListInFlightHeapMemSizeMB": "0"})
-        adopted = Config.load(overrides=BROKER).adopt(newer)
+        newer = configured(maxTopicListInFlightHeapMemSizeMB="0")
+        adopted = configured().adopt(newer)
         assert [warning.key for warning in adopted.warnings] == ["maxTopicListInFlightHeapMemSizeMB"]
 
 
@@ -434,7 +430,7 @@ def test_the_sample_file_loads_without_a_fault_or_a_warning_and_changes_nothing(
 
 
 def test_more_password_threads_than_there_can_be_are_accepted() -> None:
-    assert Config.load(overrides=BROKER | {"maxConcurrentAuthentications": "256"}).password_threads == 64
+    assert configured(maxConcurrentAuthentications="256").password_threads == 64
 
 
 @pytest.mark.parametrize(
@@ -471,4 +467,4 @@ def test_networks_that_are_most_of_all_addresses_narrow_nothing(networks: list[s
 
 
 def test_times_without_limit_in_the_java_proxy_are_taken() -> None:
-    assert Config.load(overrides=BROKER | {"metricsServletTimeoutMs": "0"}).metrics_servlet_timeout_ms == 3_600_000
+    assert configured(metricsServletTimeoutMs="0").metrics_servlet_timeout_ms == 3_600_000

@@ -7,13 +7,12 @@ from typing import Final
 import pytest
 
 from proxy.brokers.target import BrokerAddress, TargetValidator
-from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import snake_case
 from proxy.config.keys.networks import is_loopback, networks_in
 from proxy.core.errors import TargetRefused
 from proxy.net.trusted_balancers import TrustedBalancers
+from tests.support.configured import configured, refusal
 
-BROKER = {"brokerServiceURL": "pulsar://b"}
 # Each with its lowest and its highest address in the Java proxy, and how many addresses there are.
 NETWORKS: Final = [
     ("10.0.*.*", "10.0.0.0", "10.0.255.255", 65536),
@@ -46,7 +45,7 @@ def allowed(validator: TargetValidator, address: str) -> bool:
 def test_a_network_lets_in_what_it_does_in_the_java_proxy_and_nothing_else(
     text: str, lowest: str, highest: str, size: int
 ) -> None:
-    config = Config.load(overrides=BROKER | dict.fromkeys(KEYS, text))
+    config = configured(**dict.fromkeys(KEYS, text))
     # A live change comes the same way.
     validator = TargetValidator(["*"], ["192.0.2.1"], ["*"])
     validator.apply(["*"], config.broker_proxy_allowed_ip_addresses, ["*"])
@@ -100,9 +99,7 @@ def test_a_network_of_ipv4_in_its_ipv6_form_lets_in_ipv4(text: str) -> None:
     ],
 )
 def test_what_could_let_in_more_than_was_meant_is_refused_with_what_to_write(key: str, text: str, hint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Config.load(overrides=BROKER | {key: f"192.0.2.1,{text}"})
-    (problem,) = caught.value.problems
+    (problem,) = refusal(**{key: f"192.0.2.1,{text}"}).problems
     assert problem.key == key
     assert hint in problem.expected
 
@@ -123,12 +120,12 @@ LISTS = ("bindAddress", "webBindAddress", "metricsBindAddress")
     ],
 )
 def test_a_host_may_have_the_brackets_of_a_url(key: str, text: str, host: str) -> None:
-    config = Config.load(overrides=BROKER | {"metricsPort": "0", key: text})
+    config = configured(**{"metricsPort": "0", key: text})
     assert getattr(config, snake_case(key)) == ((host,) if key in LISTS else host)
 
 
 def test_hosts_of_both_families_may_stand_beside_each_other() -> None:
-    config = Config.load(overrides=BROKER | {"bindAddress": "0.0.0.0, [::],::"})
+    config = configured(bindAddress="0.0.0.0, [::],::")
     assert config.bind_address == ("0.0.0.0", "::")
 
 
@@ -146,9 +143,7 @@ def test_hosts_of_both_families_may_stand_beside_each_other() -> None:
     ],
 )
 def test_what_is_no_host_is_refused_with_what_to_write(key: str, text: str, hint: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Config.load(overrides=BROKER | {"metricsPort": "0", key: text})
-    (problem,) = caught.value.problems
+    (problem,) = refusal(**{"metricsPort": "0", key: text}).problems
     assert problem.key == key
     assert hint in problem.expected
 

@@ -2,19 +2,15 @@
 
 import pytest
 
-from proxy.config.config import Config, ConfigError
-
-BROKER = {"brokerServiceURL": "pulsar://broker:6650"}
+from tests.support.configured import configured, refusal
 
 
 def faults(**overrides: str) -> dict[str, str]:
-    with pytest.raises(ConfigError) as caught:
-        Config.load(overrides=BROKER | overrides)
-    return {problem.key: f"{problem.got}: {problem.expected}" for problem in caught.value.problems}
+    return {problem.key: f"{problem.got}: {problem.expected}" for problem in refusal(**overrides).problems}
 
 
 def warnings(**overrides: str) -> list[str]:
-    found = Config.load(overrides=BROKER | overrides).warnings
+    found = configured(**overrides).warnings
     return [str(warning) for warning in found if any(word in str(warning) for word in ("overload", "Throttle"))]
 
 
@@ -75,6 +71,6 @@ def test_pause_beyond_the_send_timeout_is_a_warning(switch: str, pause: str, oth
 
 def test_nothing_is_said_while_no_throttle_is_enabled() -> None:
     assert warnings(overloadMaxPauseMillis="60000") == []
-    config = Config.load(overrides=BROKER)
+    config = configured()
     assert not config.overload_throttle_enabled
     assert not config.adaptive_publisher_throttling_enabled

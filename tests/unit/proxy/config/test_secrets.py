@@ -11,6 +11,7 @@ from proxy.config.config import Config, ConfigError
 from proxy.config.keys.key import BadValue
 from proxy.config.page import config_document, pending_values
 from proxy.core.secrets import masked, shown_of_unknown
+from tests.support.configured import configured, refusal
 from tests.support.each import each
 
 BROKER = {"brokerServiceURL": "pulsar://b"}
@@ -56,7 +57,7 @@ def test_a_key_that_nobody_declared_is_hidden_by_its_name() -> None:
 def test_each_secret_key_is_hidden_and_says_that_it_is_set() -> None:
     secret = [key for key in Config.keys() if key.secret]  # noqa: SIM118
     assert {"tokenSecretKey", "brokerClientAuthenticationParameters"} <= {key.name for key in secret}
-    config = Config.load(overrides=BROKER | {key.name: "hush" * 4 for key in secret})
+    config = configured(**{key.name: "hush" * 4 for key in secret})
     document = config_document(config, {})
     assert b"hush" not in orjson.dumps(document)
     keys = document["keys"]
@@ -65,8 +66,8 @@ def test_each_secret_key_is_hidden_and_says_that_it_is_set() -> None:
 
 
 def test_a_secret_that_waits_for_a_restart_is_hidden_too() -> None:
-    old = Config.load(overrides=BROKER)
-    newer = Config.load(overrides=BROKER | {"tokenSecretKey": "hush", "clusterName": "data:hush"})
+    old = configured()
+    newer = configured(tokenSecretKey="hush", clusterName="data:hush")
     pending = pending_values(old, newer)
     assert pending == {"tokenSecretKey": "(hidden)", "clusterName": "data:(hidden)"}
     keys = config_document(old, pending)["keys"]
@@ -105,7 +106,7 @@ def test_no_text_about_any_key_holds_a_password_that_was_written_into_it(
         lambda: Config.load(path),
         lambda: Config.load(None, {f"PULSAR_PREFIX_{name}": value for name in names}),
         lambda: Config.load(overrides={"logLevel": "loud"} | values),
-        lambda: Config.load(overrides=BROKER).replace(values),
+        lambda: configured().replace(values),
     )
     for load in loads:
         with pytest.raises(ConfigError) as caught:
@@ -134,13 +135,12 @@ def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> 
 @pytest.mark.threat("guessed-event-hash")
 @pytest.mark.parametrize("salt", ["salt", "s" * 15, "é" * 7, "a salt of 16 byt\u0007"])
 def test_a_salt_that_can_be_found_by_trying_is_refused_by_its_key_and_not_shown(salt: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        Config.load(None, {}, {"brokerServiceURL": "pulsar://b", "eventLogSalt": salt})
-    assert "eventLogSalt" in str(refusal.value)
-    assert "at least 16 bytes" in str(refusal.value)
-    assert salt not in str(refusal.value)
+    told = str(refusal(eventLogSalt=salt))
+    assert "eventLogSalt" in told
+    assert "at least 16 bytes" in told
+    assert salt not in told
 
 
 @pytest.mark.parametrize("salt", ["", "s" * 16, "é" * 8])
 def test_a_long_salt_or_none_is_taken(salt: str) -> None:
-    assert Config.load(None, {}, {"brokerServiceURL": "pulsar://b", "eventLogSalt": salt}).event_log_salt == salt
+    assert configured(eventLogSalt=salt).event_log_salt == salt

@@ -18,15 +18,15 @@ from eventlog.members import GzipSpan, gzip_spans
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
-from proxy.config.config import Config
 from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import MIB, EventLog, gzip_member
+from tests.support.configured import configured
 from tests.support.log_lines import LogLines
 from tests.unit.eventlog.parts import HEADER, finished, seqs
 
 
 def event_log(directory: Path, lines: LogLines) -> EventLog:
-    config = Config.load(overrides={"brokerServiceURL": "pulsar://b", "eventLogDirectory": str(directory)})
+    config = configured(eventLogDirectory=str(directory))
     loop = asyncio.get_running_loop()
     return EventLog(config, loop, Plain(lambda: None), ssl.create_default_context, EventLogCounters(), lines.log)
 
