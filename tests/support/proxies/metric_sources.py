@@ -3,7 +3,7 @@
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
@@ -22,15 +22,19 @@ from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
+from tests.support.kernel_files import kernel_files
 
 CREATED = 1_700_000_000.25
 WAITS_SECONDS = (0.0, 0.0004, 0.003, 0.2, 0.2, 7.0, 25.001, 90.0)
 
 
-class FullBooks:
-    def __init__(self, numbers: "itertools.count[int]") -> None:
-        names = [name for name in LimiterStatistics.__dataclass_fields__ if name != "name"]
-        self._numbers = {name: next(numbers) for name in names}
+class Books:
+    """The books of a limiter, with the numbers that a test gives."""
+
+    names: Final = [name for name in LimiterStatistics.__dataclass_fields__ if name != "name"]
+
+    def __init__(self, **numbers: int) -> None:
+        self._numbers = dict.fromkeys(self.names, 0) | numbers
 
     def statistics(self) -> LimiterStatistics:
         return LimiterStatistics(name="fake", **self._numbers)
@@ -130,18 +134,15 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
 
 def known_process(directory: Path) -> MemoryPaths:
     """Make the kernel's files of a process below `directory`."""
-    process, cgroups = directory / "process", directory / "cgroups"
-    cgroups.mkdir()
-    (process / "fd").mkdir(parents=True)
-    for number in range(5):
-        (process / "fd" / str(number)).touch()
-    (process / "statm").write_text("900 700 0 0 0 0 0\n")
-    (process.parent / "meminfo").write_text("MemTotal:           8192 kB\n")
-    (process / "status").write_text("Name:\tproxy\nVmHWM:\t   4096 kB\n")
-    (process / "stat").write_text(f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n")
-    (process / "cgroup").write_text("0::/\n")
-    (cgroups / "memory.max").write_text("1048576\n")
-    return MemoryPaths(process, cgroups)
+    files = {
+        "proc/self/statm": "900 700 0 0 0 0 0\n",
+        "proc/meminfo": "MemTotal:           8192 kB\n",
+        "proc/self/status": "Name:\tproxy\nVmHWM:\t   4096 kB\n",
+        "proc/self/stat": f"7 (a b) c) S {' '.join(str(n) for n in range(1, 19))} 100 {' '.join(30 * ['0'])}\n",
+        "proc/self/cgroup": "0::/\n",
+        "cgroup/memory.max": "1048576\n",
+    }
+    return kernel_files(directory, files | {f"proc/self/fd/{number}": "" for number in range(5)})
 
 
 def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
@@ -156,5 +157,5 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
     tenants.asked("public/default")
     tenants.sent("public/default", 1234)
     tenants.refused("public/default")
-    heap, direct = FullBooks(numbers), FullBooks(numbers)
+    heap, direct = (Books(**{name: next(numbers) for name in Books.names}) for _ in range(2))
     return MetricSources(full_counters(numbers), heap, direct, heap_waits, direct_waits, lag, tenants, memory, CREATED)

@@ -9,7 +9,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver
-from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case_parts
 from proxy.app.metrics.counters import Counters
@@ -22,21 +21,12 @@ from proxy.core.process_memory import MemoryPaths
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.patience import patient
-from tests.support.proxies.metric_sources import FullView, full_counters, known_process
+from tests.support.proxies.metric_sources import Books, FullView, full_counters, known_process
 
 TOPIC_LIST = "pulsar_proxy_topic_list_"
 CREATED = 1_700_000_000.25
 WORD = re.compile(r"[\w.:+-]+")
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-class Books:
-    def __init__(self, **numbers: int) -> None:
-        names = [name for name in LimiterStatistics.__dataclass_fields__ if name != "name"]
-        self._numbers = dict.fromkeys(names, 0) | numbers
-
-    def statistics(self) -> LimiterStatistics:
-        return LimiterStatistics(name="fake", **self._numbers)
 
 
 class Setting:

@@ -5,20 +5,15 @@ from pathlib import Path
 import pytest
 
 from proxy.app.processors import usable_processors
-from proxy.core.process_memory import MemoryPaths
+from tests.support.kernel_files import kernel_files
 
 
 def usable(root: Path, files: dict[str, str], allowed: int = 8) -> int:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    paths = MemoryPaths(process=root / "proc", cgroups=root / "cgroup")
-    return usable_processors(paths, lambda process: set(range(allowed)))
+    return usable_processors(kernel_files(root, files), lambda process: set(range(allowed)))
 
 
-V2 = {"proc/cgroup": "0::/pod/app\n"}
-V1 = {"proc/cgroup": "5:cpu,cpuacct:/pod/app\n4:memory:/m\n"}
+V2 = {"proc/self/cgroup": "0::/pod/app\n"}
+V1 = {"proc/self/cgroup": "5:cpu,cpuacct:/pod/app\n4:memory:/m\n"}
 
 
 @pytest.mark.parametrize(

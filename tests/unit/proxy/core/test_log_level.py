@@ -67,20 +67,3 @@ def test_a_component_returns_to_its_own_level_or_to_that_of_the_rest() -> None:
     assert (log.of("web").level, log.of("net").level) == ("warning", "error")
     levels.configure("info", {})
     assert log.of("web").level == "info"
-
-
-def test_only_components_with_a_level_of_their_own_are_shown() -> None:
-    log, clock = LogLines().log, ManualClock()
-    levels = LogLevels(log, clock, ("net", "web"), "info", {"web": "warning"})
-    levels.of("net").set_for("debug", 60.0)
-    assert levels.document() == {
-        "level": "info", "configured": "info", "seconds_left": None,
-        "components": {
-            "web": {"level": "warning", "configured": "warning", "seconds_left": None},
-            "net": {"level": "debug", "configured": "", "seconds_left": 60.0},
-        },
-    }  # fmt: skip
-    levels.end()
-    assert log.of("net").level == "info"
-    with pytest.raises(KeyError):
-        levels.of("kitchen")

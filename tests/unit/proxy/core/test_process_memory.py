@@ -1,26 +1,20 @@
-import os
 from pathlib import Path
 
 import pytest
 
-from proxy.core import process_memory
 from proxy.core.process_memory import (
-    MemoryPaths,
+    PAGE_BYTES,
     container_limit_bytes,
     machine_memory_bytes,
     peak_resident_bytes,
     resident_bytes,
 )
+from tests.support.kernel_files import kernel_files
 
 UNLIMITED_V1 = "9223372036854771712\n"
-
-
-def write(root: Path, **files: str) -> MemoryPaths:
-    for name, text in files.items():
-        path = root / name.replace("__", "/").replace("_dot_", ".")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return MemoryPaths(process=root / "proc", cgroups=root / "cgroup")
+V2 = {"proc/self/cgroup": "0::/pod/app\n"}
+V1 = {"proc/self/cgroup": "4:cpu,cpuacct:/x\n3:memory:/docker/abc\n0::/docker/abc\n"}
+LIMIT_V1 = "memory.limit_in_bytes"
 
 
 def test_resident_and_peak_memory_of_this_process_are_plausible() -> None:
@@ -31,64 +25,36 @@ def test_resident_and_peak_memory_of_this_process_are_plausible() -> None:
     assert peak >= resident // 2
 
 
-def test_statm_counts_pages() -> None:
-    assert process_memory.parse_statm("9000 250 100 1 0 500 0\n", 4096) == 250 * 4096
-    assert process_memory.parse_statm("garbage", 4096) is None
-    assert process_memory.parse_statm(None, 4096) is None
+def test_sizes_are_read_in_pages_and_in_kilobytes(tmp_path: Path) -> None:
+    files = {
+        "proc/self/statm": "9000 250 100 1 0 500 0\n",
+        "proc/self/status": "Name:\tpython\nVmPeak:\t  99 kB\nVmHWM:\t  1234 kB\n",
+        "proc/meminfo": "MemTotal:       24684084 kB\nMemFree:        1 kB\n",
+    }
+    paths = kernel_files(tmp_path, files)
+    sizes = (resident_bytes(paths), peak_resident_bytes(paths), machine_memory_bytes(paths))
+    assert sizes == (250 * PAGE_BYTES, 1234 * 1024, 24_684_084 * 1024)
 
 
-def test_the_peak_is_read_in_kilobytes() -> None:
-    status = "Name:\tpython\nVmPeak:\t  99 kB\nVmHWM:\t  1234 kB\n"
-    assert process_memory.parse_status_field(status, "VmHWM") == 1234 * 1024
-    assert process_memory.parse_status_field("VmHWM:\t12 MB\n", "VmHWM") is None
+@pytest.mark.parametrize("files", [{}, {"proc/self/statm": "garbage", "proc/self/status": "VmHWM:\t12 MB\n"}])
+def test_a_machine_without_any_of_it_is_no_fault(tmp_path: Path, files: dict[str, str]) -> None:
+    paths = kernel_files(tmp_path, files)
+    found = (resident_bytes, peak_resident_bytes, machine_memory_bytes, container_limit_bytes)
+    assert [each(paths) for each in found] == [None] * 4
 
 
-def test_a_v2_group_has_its_own_limit(tmp_path: Path) -> None:
-    paths = write(tmp_path, proc__cgroup="0::/pod/app\n")
-    paths = write(tmp_path, cgroup__pod__app__memory_dot_max="268435456\n")
-    assert container_limit_bytes(paths) == 268_435_456
-
-
-def test_the_smallest_limit_on_the_way_up_counts(tmp_path: Path) -> None:
-    paths = write(
-        tmp_path,
-        proc__cgroup="0::/pod/app\n",
-        cgroup__pod__memory_dot_max="1000000\n",
-        cgroup__pod__app__memory_dot_max="2000000\n",
-    )
-    assert container_limit_bytes(paths) == 1_000_000
-
-
-def test_a_path_of_the_host_falls_back_to_the_mount_point(tmp_path: Path) -> None:
-    paths = write(tmp_path, proc__cgroup="0::/kubepods/burst/pod1\n", cgroup__memory_dot_max="5000\n")
-    assert container_limit_bytes(paths) == 5000
-
-
-def test_a_v1_group_is_found_beside_a_v2_tree_without_memory(tmp_path: Path) -> None:
-    paths = write(
-        tmp_path,
-        proc__cgroup="4:cpu,cpuacct:/x\n3:memory:/docker/abc\n0::/docker/abc\n",
-        cgroup__memory__docker__abc__memory_dot_limit_in_bytes="777777\n",
-        cgroup__memory__memory_dot_limit_in_bytes=UNLIMITED_V1,
-    )
-    assert container_limit_bytes(paths) == 777_777
-
-
-@pytest.mark.parametrize("text", ["max\n", UNLIMITED_V1, "", "nonsense"])
-def test_no_limit_is_none(text: str) -> None:
-    assert process_memory.parse_limit(text) is None
-
-
-def test_a_machine_without_any_of_it_is_no_fault(tmp_path: Path) -> None:
-    paths = MemoryPaths(process=tmp_path / "absent", cgroups=tmp_path / "absent")
-    assert (resident_bytes(paths), peak_resident_bytes(paths), container_limit_bytes(paths)) == (None,) * 3
-    assert os.sysconf("SC_PAGE_SIZE") == process_memory.PAGE_BYTES
-
-
-def test_the_memory_of_the_machine_is_read_beside_the_process(tmp_path: Path) -> None:
-    process = tmp_path / "proc" / "self"
-    process.mkdir(parents=True)
-    paths = MemoryPaths(process, tmp_path)
-    assert machine_memory_bytes(paths) is None
-    (tmp_path / "proc" / "meminfo").write_text("MemTotal:       24684084 kB\nMemFree:        1 kB\n")
-    assert machine_memory_bytes(paths) == 24_684_084 * 1024
+# Of two groups on the way up and of paths of the host the processors tell: both read files of groups alike.
+@pytest.mark.parametrize(
+    ("files", "limit"),
+    [
+        (V2 | {"cgroup/pod/app/memory.max": "268435456\n"}, 268_435_456),
+        (V2 | {"cgroup/pod/app/memory.max": "2000000\n", "cgroup/pod/memory.max": "1000000\n"}, 1_000_000),
+        *((V2 | {"cgroup/pod/app/memory.max": text}, None) for text in ("max\n", UNLIMITED_V1, "", "nonsense")),
+        # A v1 group beside a v2 tree without memory.
+        (V1 | {f"cgroup/memory/docker/abc/{LIMIT_V1}": "777777\n", f"cgroup/memory/{LIMIT_V1}": UNLIMITED_V1}, 777_777),
+    ],
+)
+def test_a_container_has_the_smallest_limit_of_its_groups(
+    tmp_path: Path, files: dict[str, str], limit: int | None
+) -> None:
+    assert container_limit_bytes(kernel_files(tmp_path, files)) == limit
