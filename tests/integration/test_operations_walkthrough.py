@@ -3,7 +3,6 @@
 import asyncio
 import os
 import re
-import shlex
 import socket
 import ssl
 import sys
@@ -18,13 +17,12 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
-from proxy.cli.main import whole_parser
 from tests.support.auth.tls import PemFiles, certificate, client_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.relay_engines import python_path
-from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, not_run, walking
+from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, walking
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 WALKTHROUGHS = {
@@ -331,26 +329,3 @@ async def test_a_memory_alert_ends_with_a_smaller_budget_and_no_client_cut(tmp_p
 
 def test_the_pages_have_these_walkthroughs_and_no_others_are_run() -> None:
     assert set(all_sections()) == WALKTHROUGHS | {BEFORE}
-
-
-def parses(words: list[str]) -> bool:
-    try:
-        whole_parser().parse_args(words)
-    except SystemExit as end:
-        # --help and --version end so, too.
-        return end.code == 0
-    return True
-
-
-@pytest.mark.parametrize(
-    "page",
-    ["operations.md", "troubleshooting.md", "monitoring.md", "behaviour.md", "helm.md", "reference/admin.md"],
-)
-def test_commands_that_are_not_run_are_of_this_proxy(page: str) -> None:
-    for line in not_run((ROOT / "docs" / page).read_text()):
-        _, found, command = f" {line}".partition(" pulsar-proxy ")
-        if found and line.startswith("pulsar-proxy "):
-            words = shlex.split(command.partition(" | ")[0].partition(" && ")[0], comments=True)
-            assert parses(words), line
-        for file in re.findall(r"(?<![\w./])(?:deploy|helm)/[\w./@-]+", line):
-            assert (ROOT / file).exists(), line

@@ -12,37 +12,34 @@ from scripts.alert_table import names
 from tests.support.each import each
 from tests.support.programs import promtool
 from tests.support.promql import unknown_names
+from tests.support.walkthrough import not_run
 from tests.unit.monitoring.test_alerts import NAMED
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs/runbooks").glob("*.md"))
 ALL_PAGES = [*sorted((ROOT / "docs").rglob("*.md")), ROOT / "README.md"]
-
-of_an_alert = each("page", [page for page in PAGES if page.stem != "README"], ids=lambda page: page.stem)
-
-
-def block(page: Path, language: str) -> list[str]:
-    found = re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
-    return [line for text in found for line in text.splitlines()]
+of_every_page = each("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT))
 
 
 def test_every_query_is_one_that_prometheus_can_read_of_names_that_exist(tmp_path: Path) -> None:
-    queries = [line for page in PAGES for line in block(page, "promql")]
+    texts = [text for page in PAGES for text in re.findall(r"```promql\n(.*?)```", page.read_text(), re.DOTALL)]
+    queries = [line for text in texts for line in text.splitlines()]
     assert {name for query in queries for name in unknown_names(query, NAMED)} == set()
     rules = [{"record": f"query:{number}", "expr": text} for number, text in enumerate(queries)]
     promtool("check", {"groups": [{"name": "runbooks", "rules": rules}]}, tmp_path)
 
 
-@of_an_alert
-def test_each_command_of_the_proxy_is_one_that_it_takes(page: Path) -> None:
-    for line in block(page, "console"):
-        assert line.startswith("$ "), line
-        command = line.removeprefix("$ ").partition(" | ")[0]
-        if command.startswith("pulsar-proxy "):
-            whole_parser().parse_args(shlex.split(command)[1:])
+@of_every_page
+def test_each_command_that_no_test_runs_is_of_this_proxy_and_each_file_in_it_exists(page: Path) -> None:
+    for line in not_run(page.read_text(encoding="utf-8")):
+        program, *words = shlex.split(line.partition(" | ")[0].partition(" && ")[0], comments=True)
+        if program == "pulsar-proxy" and words[-1] not in ("--help", "--version"):
+            whole_parser().parse_args(words)
+        for file in re.findall(r"(?<![\w./])(?:deploy|helm)/[\w./@-]+", line):
+            assert (ROOT / file).exists(), line
 
 
-@each("page", ALL_PAGES, ids=lambda page: page.relative_to(ROOT))
+@of_every_page
 def test_each_alert_that_is_spoken_of_exists(page: Path) -> None:
     spoken = set(re.findall(r"\bPulsarProxy[A-Z]\w+", page.read_text(encoding="utf-8")))
     assert spoken <= set(names())
