@@ -83,28 +83,20 @@ def installs(asked: list[str]) -> int:
     return sum("--force-reinstall" in line for line in asked)
 
 
-def test_extension_is_built_and_installed(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
+def test_extension_is_built_once_for_a_tree_and_installed(
+    checkout: Checkout, capsys: pytest.CaptureFixture[str]
+) -> None:
     checkout.cargo(WORKING)
     assert bring_up_to_date(checkout.build()) is None
-    asked = checkout.asked()
-    locked, built, installed, imported = asked
+    locked, built, installed, imported = checkout.asked()
     assert "--require-hashes" in locked
     assert "--release --locked" in built
     assert "--no-index" in installed
     assert imported == "-c import pulsar_proxy_native"
-    assert capsys.readouterr().out == (
-        "building the native extension, once for this state of native/: about half a minute\n"
-    )
-
-
-def test_unchanged_tree_asks_for_nothing(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
-    checkout.cargo(WORKING)
-    bring_up_to_date(checkout.build())
-    checkout.asked()
-    capsys.readouterr()
+    said = "building the native extension, once for this state of native/: about half a minute\n"
+    assert capsys.readouterr().out == said
     assert bring_up_to_date(checkout.build()) is None
-    assert checkout.asked() == []
-    assert capsys.readouterr().out == ""
+    assert (checkout.asked(), capsys.readouterr().out) == ([], "")
 
 
 @pytest.mark.parametrize("changed", ["native/src/lib.rs", "native/Cargo.lock", "requirements/native.txt"])
@@ -127,22 +119,15 @@ def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.Captu
     assert installs(checkout.asked()) == 0
 
 
-def test_failed_build_is_told_with_its_first_error(checkout: Checkout) -> None:
+def test_failed_build_is_told_with_its_first_error_and_not_tried_again_unasked(checkout: Checkout) -> None:
     checkout.cargo(FAILING)
     line = bring_up_to_date(checkout.build())
     assert line == (
         "going on without the native extension, in Python only: the build failed: error[E0308]: mismatched types"
     )
-
-
-def test_failed_build_is_not_tried_again_unasked(checkout: Checkout) -> None:
-    checkout.cargo(FAILING)
-    bring_up_to_date(checkout.build())
     checkout.asked()
     checkout.cargo(WORKING)
-    line = bring_up_to_date(checkout.build())
-    assert line is not None
-    assert line.endswith("error[E0308]: mismatched types; make native tries again")
+    assert bring_up_to_date(checkout.build()) == f"{line}; make native tries again"
     assert checkout.asked() == []
     assert bring_up_to_date(checkout.build(), again=True) is None
     assert installs(checkout.asked()) == 1

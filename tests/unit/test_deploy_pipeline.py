@@ -30,17 +30,17 @@ def name(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"
 
 
-def words_of(node: Any) -> Iterator[list[str]]:
-    """Find the arguments of every container, or application, in a document."""
+def under(node: Any, *names: str) -> Iterator[Any]:
+    """Find what stands under a key of these names anywhere in a document."""
     if isinstance(node, dict):
         for key, value in node.items():
-            if key in ("args", "arguments"):
+            if key in names:
                 yield value
             else:
-                yield from words_of(value)
+                yield from under(value, *names)
     elif isinstance(node, list):
         for value in node:
-            yield from words_of(value)
+            yield from under(value, *names)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -51,55 +51,31 @@ def test_plain_manifests_follow_the_schemas_of_kubernetes(path: Path, version: s
 
 
 @pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
-def test_every_argument_is_one_that_its_job_knows(path: Path) -> None:
+def test_every_argument_is_one_that_its_job_knows_and_makes_sense_before_spark_starts(path: Path) -> None:
     for document in documents(path):
-        for words in words_of(document):
-            job, *given = words
+        for job, *given in under(document, "args", "arguments"):
             assert job in JOBS
             parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
             import_module(f"pipeline.jobs.{job.replace('-', '_')}").add_arguments(parser)
-            assert parser.parse_known_args(given)[1] == []
+            options, unknown = parser.parse_known_args(given)
+            assert unknown == []
+            if job == "run":
+                assert report_path(options.out, options.to)
+                assert conf_path(options.out, options.conf_file), "the fragment of proxy.conf would be nowhere"
 
 
 @pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
 def test_no_container_may_gain_privileges(path: Path) -> None:
-    for document in documents(path):
-        for container in containers(document):
+    for found in under([*documents(path)], "containers", "driver", "executor"):
+        for container in found if isinstance(found, list) else [found]:
             assert container["securityContext"]["allowPrivilegeEscalation"] is False
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
-
-
-def containers(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict):
-        for key, value in node.items():
-            if key == "containers":
-                yield from value
-            elif key in ("driver", "executor"):
-                yield value
-            else:
-                yield from containers(value)
-    elif isinstance(node, list):
-        for value in node:
-            yield from containers(value)
 
 
 def test_ingest_never_runs_twice_at_once() -> None:
     (ingest,) = documents(HERE / "kubernetes" / "ingest.yaml")
     assert ingest["spec"]["replicas"] == 1
     assert ingest["spec"]["strategy"]["type"] == "Recreate"
-
-
-@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
-def test_settings_of_run_and_report_make_sense_before_spark_starts(path: Path) -> None:
-    for document in documents(path):
-        for job, *given in words_of(document):
-            if job != "run":
-                continue
-            parser = argparse.ArgumentParser(exit_on_error=False)
-            import_module("pipeline.jobs.run").add_arguments(parser)
-            options = parser.parse_args(given)
-            assert report_path(options.out, options.to)
-            assert conf_path(options.out, options.conf_file), "the fragment of proxy.conf would be nowhere"
 
 
 @pytest.mark.parametrize("job", ["compact", "report"])
