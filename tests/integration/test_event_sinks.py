@@ -20,6 +20,7 @@ from tests.support.brokers.raw_broker import handshake, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
+from tests.support.web.web_pages import Scrape
 from tests.unit.eventlog.parts import read_events
 from tests.unit.eventlog.test_schema import faults
 
@@ -70,10 +71,8 @@ def events_in(directory: Path) -> list[dict[str, Any]]:
     return [event for path in sorted(directory.glob("events-*.jsonl.gz")) for event in read_events(path)]
 
 
-def metrics_of(proxy: Proxy) -> dict[str, float]:
-    text = ProxyMetrics("test", proxy.metric_sources).render().decode()
-    lines = [line for line in text.splitlines() if line.startswith("pulsar_proxy_event_log_")]
-    return {line.rpartition(" ")[0].replace('cluster="test",', ""): float(line.rpartition(" ")[2]) for line in lines}
+def metrics_of(proxy: Proxy) -> Scrape:
+    return Scrape(ProxyMetrics("test", proxy.metric_sources).render().decode(), "test")
 
 
 async def test_events_are_in_files_when_the_proxy_has_ended(tmp_path: Path) -> None:
@@ -86,11 +85,11 @@ async def test_events_are_in_files_when_the_proxy_has_ended(tmp_path: Path) -> N
     assert {event["boot_id"] for event in events} == {stage.proxy.event_log.boot_id}
     assert [event["ts_us"] for event in events] == list(range(1000))
     written = metrics_of(stage.proxy)
-    assert written['pulsar_proxy_event_log_written_total{sink="files"}'] == 1000
-    assert written['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 0
-    assert written['pulsar_proxy_event_log_buffer_bytes{sink="files"}'] == 0
-    assert written['pulsar_proxy_event_log_files_total{result="finished"}'] == 1
-    assert written['pulsar_proxy_event_log_bytes_total{sink="files"}'] == sum(
+    assert written("event_log_written_total", sink="files") == 1000
+    assert written("event_log_dropped_total", sink="files") == 0
+    assert written("event_log_buffer_bytes", sink="files") == 0
+    assert written("event_log_files_total", result="finished") == 1
+    assert written("event_log_bytes_total", sink="files") == sum(
         path.stat().st_size for path in (tmp_path / "log").iterdir()
     )
 
@@ -112,7 +111,7 @@ async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
         put(stage.proxy, 5000)
     events = events_in(tmp_path)
     numbers = metrics_of(stage.proxy)
-    dropped = numbers['pulsar_proxy_event_log_dropped_total{sink="files"}']
+    dropped = numbers("event_log_dropped_total", sink="files")
     assert len(events) + dropped == 5000
     said = sum(event["dropped_before"] for event in events)
     assert said == events[-1]["seq"] - len(events)
@@ -122,13 +121,11 @@ async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path
     (tmp_path / "file").write_text("")
     async with staged(eventLogDirectory=tmp_path / "file", eventLogFlushMillis=10) as stage:
         put(stage.proxy, 10)
-        await stage.until(
-            lambda: metrics_of(stage.proxy)['pulsar_proxy_event_log_errors_total{sink="files"}'] > 0, "a failure"
-        )
+        await stage.until(lambda: metrics_of(stage.proxy)("event_log_errors_total", sink="files") > 0, "a failure")
         client = await stage.connected()
         await client.ask_topics("demo/ns-00")
     # Those, and that of the request.
-    assert metrics_of(stage.proxy)['pulsar_proxy_event_log_dropped_total{sink="files"}'] == 11
+    assert metrics_of(stage.proxy)("event_log_dropped_total", sink="files") == 11
 
 
 async def deaf(peer: AsyncClient) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 import socket
 import ssl
 import sys
@@ -23,6 +22,7 @@ from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.relay_engines import python_path
 from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, walking
+from tests.support.web.web_pages import scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 WALKTHROUGHS = {
@@ -232,7 +232,7 @@ async def test_a_reload_reports_what_waits_for_a_restart_and_no_client_notices(t
         client = await proxy.connected()
         await walk.step()
         await walk.step()
-        assert sample(await proxy.get("/metrics"), "pulsar_proxy_config_reload_success") == 1
+        assert (await scrape(proxy.web_port))("config_reload_success") == 1
         await walk.step()
         await client.ping()
         assert [line["new"] for line in proxy.lines("configuration changed")] == ["60000", "70000"]
@@ -276,16 +276,10 @@ async def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
 # --- storm, memory ------------------------------------------------------------------------------------
 
 
-def sample(page: bytes, name: str) -> float:
-    """Give the value of a metric that has no labels of its own."""
-    (value,) = re.findall(rf'^{name}{{cluster="test"}} (\S+)$', page.decode(), re.MULTILINE)
-    return float(value)
-
-
 async def until_it_waits(proxy: Running) -> None:
     async with in_time():
         while True:
-            if sample(await proxy.get("/metrics"), "pulsar_proxy_topic_list_direct_queue_size"):
+            if (await scrape(proxy.web_port))("topic_list_direct_queue_size"):
                 return
             await asyncio.sleep(0.02)
 
@@ -318,9 +312,9 @@ async def test_a_storm_is_rehearsed_looked_at_and_who_waits_is_served_when_the_l
 async def test_a_memory_alert_ends_with_a_smaller_budget_and_no_client_cut(tmp_path: Path) -> None:
     async with embedded() as broker, on_call("Memory alert", tmp_path, broker) as (proxy, walk):
         client = await proxy.connected()
-        before = sample(await proxy.get("/metrics"), "pulsar_proxy_memory_budget_bytes")
+        before = (await scrape(proxy.web_port))("memory_budget_bytes")
         await walk.rest()
-        assert sample(await proxy.get("/metrics"), "pulsar_proxy_memory_budget_bytes") < before
+        assert (await scrape(proxy.web_port))("memory_budget_bytes") < before
         assert len((await client.topics("demo/ns-0")).topics) == TOPICS
 
 

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
-from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.proxies.proxy_under_test import namespace
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.otlp_collector import Collector, attributes_of, collector, metrics_of
+from tests.support.web.web_pages import scrape
 
 # Of these the moment decides, not what was done.
-EXPORT_PART = frozenset({("owner", "metrics_export"), ("part", "export of metrics")})
 
 
 def export_to(endpoint: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
@@ -40,15 +39,6 @@ def numbers_of(metric: Metric) -> dict[frozenset[tuple[str, str]], float]:
     }
 
 
-def scraped(page: bytes) -> dict[str, dict[frozenset[tuple[str, str]], float]]:
-    found: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
-    for family in text_string_to_metric_families(page.partition(b"\r\n\r\n")[2].decode()):
-        for sample in family.samples:
-            labels = frozenset((name, value) for name, value in sample.labels.items() if name != "cluster")
-            found.setdefault(sample.name, {})[labels] = sample.value
-    return found
-
-
 async def last(own: Collector) -> ResourceMetrics:
     """Give the newest of the exports that have come."""
     export = await own.next()
@@ -66,8 +56,8 @@ async def test_a_collector_hears_who_sends_and_at_last_everything_that_was_done(
             await lists_are_served(proxy)
             # The first export loads the exporter; the time at the end is too short for that on a busy machine.
             await own.next()
-            page = scraped(await proxy.get("/metrics"))
-            assert EXPORT_PART in page["pulsar_proxy_memory_budget_part_bytes"]
+            page = await scrape(proxy.web_port)
+            assert page("memory_budget_part_bytes", owner="metrics_export", part="export of metrics") > 0
             os.kill(proxy.child.pid, signal.SIGTERM)
             assert await proxy.exit_code() == 0
             export = await last(own)
@@ -99,8 +89,7 @@ async def test_a_collector_that_is_away_costs_a_line_and_a_count(
             await lists_are_served(proxy)
             failed: float = 0
             while failed < 3:
-                page = scraped(await proxy.get("/metrics"))
-                failed = page["pulsar_proxy_otlp_exports_total"][frozenset({("result", "failed")})]
+                failed = (await scrape(proxy.web_port))("otlp_exports_total", result="failed")
             (line,) = proxy.lines("metrics not exported")
             assert "Failed to export" in line["detail"]
             os.kill(proxy.child.pid, signal.SIGTERM)

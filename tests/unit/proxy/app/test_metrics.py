@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from limiter.observer import LimiterObserver
 from protocol.command_type import CommandType
@@ -22,11 +21,11 @@ from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.patience import patient
 from tests.support.proxies.metric_sources import Books, FullView, full_counters, known_process
+from tests.support.web.web_pages import Samples, Scrape
 
 TOPIC_LIST = "pulsar_proxy_topic_list_"
 CREATED = 1_700_000_000.25
 WORD = re.compile(r"[\w.:+-]+")
-Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
 class Setting:
@@ -49,14 +48,10 @@ class Setting:
         return self.metrics.render().decode()
 
     def samples(self) -> Samples:
-        return {
-            (sample.name, frozenset(sample.labels.items())): sample.value
-            for family in text_string_to_metric_families(self.text())
-            for sample in family.samples
-        }
+        return Scrape(self.text(), "blue").samples
 
     def value(self, name: str, **labels: str) -> float:
-        return self.samples()[name, frozenset({"cluster": "blue", **labels}.items())]
+        return self.samples()[name, frozenset(labels.items())]
 
 
 def test_the_topic_list_family_has_the_26_samples_of_pip_442() -> None:

@@ -1,5 +1,6 @@
 """The table in OpenTelemetry's words, against what Prometheus gets from the same readings."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,6 @@ from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metr
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, ResourceMetrics
 from opentelemetry.sdk.metrics.export import MetricExportResult
-from prometheus_client.parser import text_string_to_metric_families
 
 from proxy.app.metrics.instrument import Instrument, Reading, take
 from proxy.app.metrics.otel_settings import Temporality
@@ -18,6 +18,7 @@ from proxy.app.metrics.table import INSTRUMENTS
 from proxy.telemetry.durations import BOUNDS_SECONDS
 from tests.support.each import each
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
+from tests.support.web.web_pages import Scrape
 
 AT = 1_800_000_000_000_000_000
 CUMULATIVE, DELTA = (
@@ -34,11 +35,9 @@ class Scene:
         self.sources = full_sources(known_process(directory))
         self.readings = take(INSTRUMENTS, self.sources)
         page = ProxyMetrics("blue", self.sources).render().decode()
-        self.samples: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
-        for family in text_string_to_metric_families(page):
-            for sample in family.samples:
-                labels = frozenset(sample.labels.items()) - {("cluster", "blue")}
-                self.samples.setdefault(sample.name, {})[labels] = sample.value
+        self.samples = defaultdict[str, dict[frozenset[tuple[str, str]], float]](dict)
+        for (name, labels), value in Scrape(page, "blue").samples.items():
+            self.samples[name][labels] = value
         self.whole = encode(sender("cumulative"), self.readings)
         self.metrics = {metric.name: metric for metric in self.whole.scope_metrics[0].metrics}
 
