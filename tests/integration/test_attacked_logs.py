@@ -1,6 +1,5 @@
 """What clients can make a proxy write: a log of a process of its own, read as an operator's tools do."""
 
-import json
 import time
 from pathlib import Path
 
@@ -16,31 +15,11 @@ from tests.support.clients.async_client import connect_frame, eventually
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.producer_frames import send_frame
 
-FORGED = '\n{"event":"forged","level":"error"}\r\n\x1b[2J\x7f\x9b\u2028\u2029' + "x" * 2_000
-LONGEST_LINE = 16_384
 STORM = 200
 
 
 def broker() -> EmbeddedBroker:
     return EmbeddedBroker(GeneratedTopics(1, 10, 100))
-
-
-@pytest.mark.threat("log-injection")
-async def test_no_name_of_a_client_makes_a_line_of_its_own(tmp_path: Path) -> None:
-    async with broker() as behind, child_proxy(tmp_path, behind, connectionLogPercent=100) as running:
-        for field in ("client_version", "auth_method_name", "proxy_to_broker_url"):
-            client = await running.client()
-            named = pb.CommandConnect(client_version="c", protocol_version=21)
-            setattr(named, field, FORGED)
-            await client.send(frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=named)))
-            await client.command()
-            client.close()
-        await eventually(lambda: running.said("connection ended") == 3, "the ends of all")
-        text = running.log.read_bytes()
-        lines = [json.loads(line) for line in text.split(b"\n") if line]
-        assert "forged" not in [line["event"] for line in lines]
-        assert [char for char in "\x1b\r\x7f\x9b\u2028\u2029" if char.encode() in text] == []
-        assert max(map(len, text.split(b"\n"))) < LONGEST_LINE
 
 
 @pytest.mark.threat("payload-in-log")

@@ -14,10 +14,10 @@ from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.field_walker import MAX_ENTRIES
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.identity import Authenticated
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DisconnectCause
 from tests.integration.test_client_cuts import cuts
+from tests.support.auth.credentials import Judge
 from tests.support.clients.async_client import AsyncClient, connect_frame, topics_frame
 from tests.support.proxies.events import CheckedSink, Event
 from tests.support.proxies.proxy_under_test import (
@@ -230,16 +230,6 @@ async def test_a_client_that_does_not_read_is_closed_as_stalled() -> None:
 # --- who ------------------------------------------------------------------------------------------
 
 
-class Roles:
-    """Find a role in what is presented, as it stands."""
-
-    def user_to_check(self, method: str, data: bytes) -> str | None:
-        return None
-
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
-        return Authenticated(data.decode())
-
-
 def texts_of(events: list[Event]) -> str:
     return json.dumps([{**event, "broker": None} for event in events])
 
@@ -247,7 +237,7 @@ def texts_of(events: list[Event]) -> str:
 @pytest.mark.parametrize("identities", ["hashed", "plain"])
 async def test_names_are_in_events_only_if_the_operator_wants_them(identities: str) -> None:
     keys: dict[str, Any] = {"eventLogIdentities": identities, "eventLogSalt": "s" * 16, "authenticationEnabled": "true"}
-    async with staged(events=kept(), role_finder=Roles(), **keys) as stage:
+    async with staged(events=kept(), role_finder=Judge(), **keys) as stage:
         ports = []
         for token in ("alice", "alice", "bob"):
             client = await stage.client()

@@ -12,25 +12,15 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from proxy.auth.identity import Authenticated
+from tests.support.auth.credentials import Judge
 from tests.support.auth.tls import PemFiles, authority, server_context
 from tests.support.web.fake_web_broker import fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
 
 AUTHENTICATES = {"authenticationEnabled": "true"}
-TOKEN = {"Authorization": "Bearer token"}
+TOKEN = {"Authorization": "Bearer alice"}
 WEBSOCKET = "/ws/v2/producer/persistent/t/n/topic"
 DEMANDS = "brokers are not shown that of the proxy for a client without a role (authenticationEnabled)"
-
-
-class Alice:
-    """Take everybody for alice."""
-
-    def user_to_check(self, method: str, data: bytes) -> str | None:
-        return None
-
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
-        return Authenticated("alice")
 
 
 @dataclass
@@ -95,12 +85,11 @@ async def test_a_client_without_a_role_has_no_rights_of_the_certificate(tmp_path
 async def test_the_certificate_is_shown_beside_the_role_of_the_client(tmp_path: Path, kind: str) -> None:
     async with (
         tls_web_service() as service,
-        web_staged(role_finder=Alice(), **AUTHENTICATES, **keys(tmp_path, service, kind)) as at,
+        web_staged(role_finder=Judge(), **AUTHENTICATES, **keys(tmp_path, service, kind)) as at,
     ):
-        for headers in ({}, TOKEN):
-            async with at.client.get(at.url + ADMIN, headers=headers) as answer:
-                assert answer.status == 200
-        assert service.seen == [(True, "alice")] * 2
+        async with at.client.get(at.url + ADMIN, headers=TOKEN) as answer:
+            assert answer.status == 200
+        assert service.seen == [(True, "alice")]
 
 
 @pytest.mark.threat("certificate-rights-borrowed")
@@ -124,7 +113,7 @@ async def test_a_redirect_of_an_extra_route_s_server_does_not_take_the_certifica
         route = {"httpReverseProxy.other.path": "/other", "httpReverseProxy.other.proxyTo": other.url}
         given = keys(tmp_path, service, "plugin") | AUTHENTICATES | route
         async with (
-            web_staged(role_finder=Alice(), **given) as at,
+            web_staged(role_finder=Judge(), **given) as at,
             at.client.get(at.url + "/other/x", headers=TOKEN, allow_redirects=False) as answer,
         ):
             assert (answer.status, answer.headers["Location"]) == (307, service.url + ADMIN)
