@@ -59,6 +59,13 @@ def by_hand() -> Iterator["subprocess.Popen[str]"]:
             process.terminate()
 
 
+def begun(by_hand: "subprocess.Popen[str]") -> tuple[list[int], list[str]]:
+    """Give the processes of broker and proxy, and the lines that say where they are."""
+    assert by_hand.stdout is not None
+    lines = [by_hand.stdout.readline() for _ in range(5)]
+    return [int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines))], lines
+
+
 def test_a_storm_is_answered_whole_and_within_memory() -> None:
     code, output, errors = finished(*SMALL)
     assert (code, errors) == (0, ""), output
@@ -119,10 +126,7 @@ def test_options_that_make_no_sense_are_refused() -> None:
 def test_a_demo_by_hand_serves_until_it_is_ended_and_leaves_nothing(
     by_hand: "subprocess.Popen[str]", number: signal.Signals
 ) -> None:
-    assert by_hand.stdout is not None
-    lines = [by_hand.stdout.readline() for _ in range(5)]
-    children = [int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines))]
-    assert len(children) == 2
+    (broker, proxy), lines = begun(by_hand)
     address = re.search(r"proxy +pulsar://(127\.0\.0\.1):(\d+)", lines[1])
     assert address is not None
     with WireClient(address[1], int(address[2])) as client:
@@ -130,15 +134,13 @@ def test_a_demo_by_hand_serves_until_it_is_ended_and_leaves_nothing(
         assert len(client.get_topics("demo/ns-299").topics) == 10
     by_hand.send_signal(number)
     assert by_hand.wait(timeout=patient(30)) == 130
-    for child in children:
+    for child in (broker, proxy):
         with pytest.raises(ProcessLookupError):
             os.kill(child, 0)
 
 
 def test_a_demo_by_hand_ends_when_a_child_does(by_hand: "subprocess.Popen[str]") -> None:
-    assert by_hand.stdout is not None
-    lines = [by_hand.stdout.readline() for _ in range(5)]
-    broker, proxy = (int(found) for found in re.findall(r"\(process (\d+)\)", "".join(lines)))
+    (broker, proxy), _ = begun(by_hand)
     os.kill(broker, signal.SIGKILL)
     _, errors = by_hand.communicate(timeout=patient(30))
     assert by_hand.returncode == 1

@@ -48,7 +48,7 @@ def test_topic_keeps_what_both_policies_let_it_keep(keeping: Keeping, keeps: boo
     "text",
     [
         "persistent://a/b", "non-persistent://a/b/c", "a/b/c", "persistent:///b/c", "persistent://a/b/c/d",
-        "persistent://a/b/c?x", "persistent://a/b/c d", "persistent://a/b/c\n",
+        "persistent://a/b/c?x", "persistent://a?/b/c", "persistent://a/b/c d", "persistent://a/b/c\n",
     ],
 )  # fmt: skip
 def test_name_that_is_no_persistent_topic_is_refused(text: str) -> None:

@@ -45,11 +45,6 @@ def test_a_look_that_comes_late_does_not_lengthen_the_drain() -> None:
     assert shutdown.update(2, NOW + 30) is Phase.CLOSING
 
 
-def test_somebody_at_a_terminal_does_not_wait_for_balancers() -> None:
-    assert told(GATEWAY, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
-    assert told(SIDECAR, StopSignal.INTERRUPT).update(1, NOW) is Phase.DRAINING
-
-
 def test_a_sidecar_goes_on_as_before_while_its_application_is_there() -> None:
     shutdown = told(SIDECAR)
     assert shutdown.update(1, NOW + 14.9) is Phase.LEAVING
@@ -68,10 +63,6 @@ def test_an_application_that_connects_anew_keeps_its_sidecar() -> None:
     shutdown = told(SIDECAR)
     for tenths in range(100):
         assert shutdown.update(tenths % 9 == 0, NOW + tenths / 10) is Phase.LEAVING
-
-
-def test_a_sidecar_does_not_wait_beyond_its_time() -> None:
-    assert told(SIDECAR).update(5, NOW + 15) is Phase.CLOSING
 
 
 @pytest.mark.parametrize("plan", [GATEWAY, SIDECAR])

@@ -16,12 +16,6 @@ TOPIC = "persistent://public/log/events"
     ("keys", "expected"),
     [
         ({"eventLogTopic": "events"}, "persistent://tenant/namespace/topic"),
-        ({"eventLogTopic": "non-persistent://a/b/c"}, "persistent://tenant/namespace/topic"),
-        ({"eventLogTopic": "persistent://a/b"}, "persistent://tenant/namespace/topic"),
-        *(
-            ({"eventLogTopic": topic}, "persistent://tenant/namespace/topic")
-            for topic in ("persistent://a/b/c/d", f"{TOPIC}?x", f"{TOPIC} x", "persistent://a?/b/c")
-        ),
         *(
             ({"eventLogTopic": TOPIC, "eventLogTopicServiceURL": url}, "pulsar://host:port")
             for url in (

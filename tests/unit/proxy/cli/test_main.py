@@ -15,16 +15,6 @@ ROOT = Path(__file__).resolve().parents[4]
 SASL = "org.apache.pulsar.broker.authentication.AuthenticationProviderSasl"
 
 
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the keys that this machine may have in its environment out of the tests."""
-    for key in Config.keys():  # noqa: SIM118
-        monkeypatch.delenv(key.name, raising=False)
-        monkeypatch.delenv(f"PULSAR_PREFIX_{key.name}", raising=False)
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-
-
 @pytest.fixture
 def conf(tmp_path: Path) -> Path:
     path = tmp_path / "proxy.conf"

@@ -1,6 +1,5 @@
 """Every key with values that are wrong for most keys: `check-config` names the key, and never ends in a traceback."""
 
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,12 +41,6 @@ PARAMETERS = [
         )
     ),
 ]
-
-
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.removeprefix("PULSAR_PREFIX_") in KEYS]:
-        monkeypatch.delenv(name)
 
 
 @pytest.fixture

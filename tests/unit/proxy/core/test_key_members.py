@@ -2,7 +2,7 @@ import random
 from collections import Counter
 
 from proxy.core.addresses import host_network
-from proxy.core.key_members import KeyMembers, KeyTurns, SiteSizes
+from proxy.core.key_members import KeyMembers
 
 
 def net(site: int, network: int) -> str:
@@ -40,38 +40,3 @@ def test_the_networks_of_a_site_count_together_and_then_apart() -> None:
     for member in list(there):
         books.remove(member)
     assert not any([books, books.sizes, list(books.largest())])
-
-
-def grown(counts: dict[str, int]) -> SiteSizes[str]:
-    found: SiteSizes[str] = SiteSizes()
-    for key, count in counts.items():
-        for _ in range(count):
-            found.grow(key)
-    return found
-
-
-def test_a_site_gives_way_to_another_and_its_largest_network_to_others_of_the_site() -> None:
-    books = grown({net(1, number): 2 for number in range(5)} | {net(2, 0): 9, net(2, 1): 3})
-    # Of the site with most.
-    assert list(books.outweighing("192.0.2.1", 2)) == [net(2, 0)]
-    assert list(books.outweighing(net(3, 0), 2)) == [net(2, 0)]
-    # No site has twice as much, but a network of the newcomer's own site has.
-    assert list(books.outweighing(net(2, 2), 2)) == [net(2, 0)]
-    assert list(books.outweighing(net(2, 1), 2)) == [net(2, 0)]
-    assert list(books.outweighing(net(1, 9), 1)) == [net(2, 0)]
-    assert list(books.outweighing(net(1, 0), 2)) == []
-
-
-def test_sites_take_turns_and_inside_a_site_its_keys() -> None:
-    turns: KeyTurns[str] = KeyTurns()
-    for key in (net(1, 0), net(1, 1), net(1, 2), net(2, 0), "192.0.2.1"):
-        turns.add(key)
-    served = []
-    for _ in range(7):
-        served.append(turns.next)
-        turns.took_turn(turns.next)
-    assert served == [net(1, 0), net(2, 0), "192.0.2.1", net(1, 1), net(2, 0), "192.0.2.1", net(1, 2)]
-    for key in (net(1, 0), net(1, 0), net(1, 1), net(1, 2), net(2, 0), "192.0.2.1"):
-        turns.discard(key)
-    assert not len(turns)
-    assert not list(turns)
