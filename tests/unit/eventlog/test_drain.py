@@ -2,9 +2,8 @@ import threading
 
 import pytest
 
-from eventlog.buffer import EventBuffer, Stamp
-from eventlog.drain import BLOCK_BYTES, LONGEST_PAUSE_SECONDS, Drain, DrainThread, StoreError
-from tests.unit.eventlog.parts import BOOT, Line, MemoryStore, encode, tee
+from eventlog.drain import BLOCK_BYTES, LONGEST_PAUSE_SECONDS, DrainThread, StoreError
+from tests.unit.eventlog.parts import Line, MemoryStore
 
 
 def test_events_wait_for_others_no_longer_than_the_flush() -> None:
@@ -67,10 +66,8 @@ def test_end_gives_up_at_the_first_failure_and_counts_the_rest() -> None:
     assert (line.drain.counts.lost, line.drain.counts.written, len(line.buffer), line.drain.in_hand) == (200, 0, 0, 0)
 
 
-def drain_thread(store: MemoryStore, crashed: list[Exception]) -> tuple[EventBuffer, DrainThread]:
-    buffer = EventBuffer(2**20)
-    drain = Drain(buffer, Stamp("proxy", BOOT, encode), store, 0.01, lambda text: None, lambda: None)
-    return buffer, DrainThread("test", buffer, drain, lambda: 100.0, crashed.append)
+def thread_of(line: Line, crashed: list[Exception]) -> DrainThread:
+    return DrainThread("test", line.buffer, line.drain, lambda: 100.0, crashed.append)
 
 
 def test_events_of_a_thread_that_crashed_are_lost() -> None:
@@ -78,16 +75,12 @@ def test_events_of_a_thread_that_crashed_are_lost() -> None:
         def write(self, lines: list[bytes], now: float) -> int:
             raise RuntimeError("broken")
 
-    store = Broken()
-    buffer, crashed = EventBuffer(2**30), list[Exception]()
-    drain = Drain(buffer, Stamp("proxy", BOOT, encode), store, 0.01, lambda text: None, lambda: None)
-    thread = DrainThread("test", buffer, drain, lambda: 100.0, crashed.append)
-    log = tee([buffer])
-    for _ in range(200):
-        log.put({"kind": "get_topics", "broker": "b" * 10_000})
+    line, crashed = Line(Broken(), limit_bytes=2**30), list[Exception]()
+    line.put(200, broker="b" * 10_000)
+    thread = thread_of(line, crashed)
     thread.start()
     assert thread.join(30)
-    assert (drain.counts.lost, drain.in_hand, len(buffer), len(crashed)) == (200, 0, 0, 1)
+    assert (line.drain.counts.lost, line.drain.in_hand, len(line.buffer), len(crashed)) == (200, 0, 0, 1)
 
 
 def test_thread_that_hangs_is_left_behind() -> None:
@@ -97,9 +90,10 @@ def test_thread_that_hangs_is_left_behind() -> None:
         def tick(self, now: float) -> None:
             go_on.wait(60)
 
-    buffer, thread = drain_thread(Hanging(), [])
+    line = Line(Hanging())
+    thread = thread_of(line, [])
     thread.start()
-    buffer.close()
+    line.buffer.close()
     assert not thread.join(0)
     go_on.set()
     assert thread.join(30)
