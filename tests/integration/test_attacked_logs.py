@@ -7,25 +7,18 @@ import pytest
 
 from protocol.commands import frame
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.keys.log_components import COMPONENTS
 from tests.integration.test_admin_command import admin
 from tests.support.clients.async_client import connect_frame, eventually
-from tests.support.proxies.running_proxy import child_proxy
+from tests.support.proxies.running_proxy import proxy_and_broker
 from tests.support.sockets.producer_frames import send_frame
 
 STORM = 200
 
 
-def broker() -> EmbeddedBroker:
-    return EmbeddedBroker(GeneratedTopics(1, 10, 100))
-
-
 @pytest.mark.threat("payload-in-log")
 async def test_a_log_of_commands_has_neither_payloads_nor_credentials(tmp_path: Path) -> None:
-    keys = {"brokerProxyAllowedTargetPorts": "*", "proxyLogLevel": 2}
-    async with broker() as behind, child_proxy(tmp_path, behind, **keys) as running:
+    async with proxy_and_broker(tmp_path, proxyLogLevel=2) as (running, behind):
         client = await running.client()
         await client.send(
             connect_frame(f"127.0.0.1:{behind.port}", auth_method_name="token", auth_data=b"a secret token")
@@ -42,7 +35,7 @@ async def test_a_log_of_commands_has_neither_payloads_nor_credentials(tmp_path: 
 
 @pytest.mark.threat("refusal-log-storm")
 async def test_a_storm_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
-    async with broker() as behind, child_proxy(tmp_path, behind) as running:
+    async with proxy_and_broker(tmp_path) as (running, _):
         began = time.monotonic()
         for _ in range(STORM):
             client = await running.client()
@@ -58,7 +51,7 @@ async def test_a_storm_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
 async def test_no_level_of_a_part_of_the_log_hides_what_an_operator_changes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async with broker() as behind, child_proxy(tmp_path, behind) as running:
+    async with proxy_and_broker(tmp_path) as (running, _):
         for part in COMPONENTS:
             code, _, err = await admin(running, capsys, "log-level", "error", "--component", part)
             assert (code, err) == (0, "")

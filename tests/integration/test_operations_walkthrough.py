@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -21,6 +20,7 @@ from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.relay_engines import python_path
+from tests.support.sockets.ports import free_port, free_ports
 from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, walking
 from tests.support.web.web_pages import scrape
 
@@ -41,21 +41,6 @@ TOPICS, NAME_BYTES = 7_000, 100
 SMALL_BUFFER = 4096
 UNSENT_COLUMN = 8
 LONG_MILLIS = 600_000
-
-
-def free_ports(count: int) -> list[int]:
-    """Find ports that nobody has; below those that the kernel gives away."""
-    found: list[int] = []
-    for port in range(20_000 + os.getpid() % 10_000, 32_000):
-        with socket.socket() as sock:
-            try:
-                sock.bind((LOOPBACK, port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"expected {count} free ports")
 
 
 def environment(directory: Path, **more: object) -> dict[str, object]:
@@ -253,7 +238,7 @@ async def test_a_new_certificate_is_for_new_connections(tmp_path: Path) -> None:
     now, new = PemFiles.write(tmp_path / "tls"), PemFiles.write(tmp_path / "new", certificate("second"))
     for source, name in ((now.certificate, "tls.crt"), (now.key, "tls.key")):
         source.rename(tmp_path / "tls" / name)
-    (tls_port,) = free_ports(1)
+    tls_port = free_port()
     variables: dict[str, object] = {
         "TLS_DIR": tmp_path / "tls",
         "NEW_CERT": new.certificate,

@@ -2,16 +2,13 @@
 
 import os
 import signal
-import socket
 from pathlib import Path
 
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, ResourceMetrics
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
-from tests.support.proxies.proxy_under_test import namespace
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
+from tests.support.sockets.ports import free_port
 from tests.support.web.otlp_collector import Collector, attributes_of, collector, metrics_of
 from tests.support.web.web_pages import scrape
 
@@ -50,9 +47,9 @@ async def last(own: Collector) -> ResourceMetrics:
 async def test_a_collector_hears_who_sends_and_at_last_everything_that_was_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
+    async with collector() as own:
         export_to(own.endpoint, monkeypatch, OTEL_EXPORTER_OTLP_HEADERS="tenant=blue")
-        async with child_proxy(tmp_path, broker) as proxy:
+        async with proxy_and_broker(tmp_path) as (proxy, _):
             await lists_are_served(proxy)
             # The first export loads the exporter; the time at the end is too short for that on a busy machine.
             await own.next()
@@ -71,40 +68,33 @@ async def test_a_collector_hears_who_sends_and_at_last_everything_that_was_done(
 
 async def lists_are_served(proxy: Running) -> None:
     client = await proxy.connected()
-    await client.topics(namespace(0))
-
-
-def closed_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        return int(unused.getsockname()[1])
+    await client.topics("demo/ns-0")
 
 
 async def test_a_collector_that_is_away_costs_a_line_and_a_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
-        export_to(f"http://127.0.0.1:{closed_port()}", monkeypatch, OTEL_EXPORTER_OTLP_TIMEOUT="0.5")
-        async with child_proxy(tmp_path, broker) as proxy:
-            await lists_are_served(proxy)
-            failed: float = 0
-            while failed < 3:
-                failed = (await scrape(proxy.web_port))("otlp_exports_total", result="failed")
-            (line,) = proxy.lines("metrics not exported")
-            assert "Failed to export" in line["detail"]
-            os.kill(proxy.child.pid, signal.SIGTERM)
-            assert await proxy.exit_code() == 0
-            # Not one line of the library itself, which writes one for every attempt.
-            assert not [line for line in proxy.log.read_text().splitlines() if "opentelemetry" in line]
+    export_to(f"http://127.0.0.1:{free_port()}", monkeypatch, OTEL_EXPORTER_OTLP_TIMEOUT="0.5")
+    async with proxy_and_broker(tmp_path) as (proxy, _):
+        await lists_are_served(proxy)
+        failed: float = 0
+        while failed < 3:
+            failed = (await scrape(proxy.web_port))("otlp_exports_total", result="failed")
+        (line,) = proxy.lines("metrics not exported")
+        assert "Failed to export" in line["detail"]
+        os.kill(proxy.child.pid, signal.SIGTERM)
+        assert await proxy.exit_code() == 0
+        # Not one line of the library itself, which writes one for every attempt.
+        assert not [line for line in proxy.log.read_text().splitlines() if "opentelemetry" in line]
 
 
 async def test_a_collector_that_never_answers_holds_up_neither_clients_nor_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with collector() as own, EmbeddedBroker(GeneratedTopics(20, 50, 60)) as broker:
+    async with collector() as own:
         own.answering.clear()
         export_to(own.endpoint, monkeypatch)
-        async with child_proxy(tmp_path, broker) as proxy:
+        async with proxy_and_broker(tmp_path) as (proxy, _):
             await own.next()
             await lists_are_served(proxy)
             os.kill(proxy.child.pid, signal.SIGTERM)

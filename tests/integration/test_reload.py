@@ -18,15 +18,13 @@ from protocol.command_type import CommandType
 from proxy.app import reload
 from proxy.app.lifecycle import Phase
 from proxy.app.reload import APPLIED_BY, Reloader, apply
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.core.log import open_log
 from tests.support.clients.async_client import Closed, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import in_time, patient_clocks
 from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 
@@ -167,7 +165,7 @@ async def hang_up(proxy: Running, event: str) -> list[dict[str, Any]]:
 
 
 async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+    async with proxy_and_broker(tmp_path) as (proxy, _):
         client = await proxy.connected()
         set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=7, webServicePort=1)
         await hang_up(proxy, "configuration reloaded")
@@ -194,7 +192,7 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
 
 
 async def test_a_storm_of_sighups_and_one_in_the_drain_harm_nobody(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, child_proxy(tmp_path, broker) as proxy:
+    async with proxy_and_broker(tmp_path) as (proxy, broker):
         client = await proxy.connected()
         for number in range(50):
             set_keys(proxy, maxConcurrentLookupRequests=100 + number)

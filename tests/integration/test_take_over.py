@@ -22,7 +22,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.inherited import TakeOverFailed, take_over_from
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, eventually
 from tests.support.patience import in_time, patient
-from tests.support.proxies.running_proxy import Running, child_proxy
+from tests.support.proxies.running_proxy import Running, child_proxy, proxy_and_broker
 from tests.support.web.fake_web_broker import fake_web_broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -46,10 +46,6 @@ for at, number in enumerate(spare):
 os.environ.update(LISTEN_PID=str(os.getpid()), LISTEN_FDS=str(len(given)), LISTEN_FDNAMES="x")
 os.execv(sys.executable, [sys.executable, "-m", "proxy", "serve", *arguments])
 """
-
-
-def embedded() -> EmbeddedBroker:
-    return EmbeddedBroker(GeneratedTopics(1, 100, 40))
 
 
 def made(directory: Path) -> None:
@@ -130,7 +126,7 @@ async def load_on(port: int) -> AsyncIterator[Load]:
 
 
 async def test_under_load_no_client_is_refused_while_one_process_replaces_another(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker) as first, load_on(first.port) as load:
+    async with proxy_and_broker(tmp_path) as (first, broker), load_on(first.port) as load:
         await load.more(50)
         async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
             await took_over(second)
@@ -154,9 +150,9 @@ def same(first: Running) -> dict[str, object]:
 async def test_the_successor_answers_at_the_control_socket_and_the_other_beside_it_until_it_ends(
     tmp_path: Path,
 ) -> None:
-    keys = {"brokerProxyAllowedTargetPorts": "*", "shutdownDrainMillis": NEVER_MILLIS}
+    keys = {"shutdownDrainMillis": NEVER_MILLIS}
     control = tmp_path / "control.sock"
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as first:
+    async with proxy_and_broker(tmp_path, **keys) as (first, broker):
         relayed = await first.client()
         await relayed.connect(target=f"{LOOPBACK}:{broker.port}")
         async with successor(tmp_path / "second", broker, first, **ports_of(first), **keys) as second:
@@ -183,7 +179,7 @@ async def top(path: Path) -> Any:
 
 
 async def test_a_successor_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker) as first:
+    async with proxy_and_broker(tmp_path) as (first, broker):
         with socket.create_server((LOOPBACK, 0)) as taken:
             keys = ports_of(first, webServicePort=taken.getsockname()[1])
             with pytest.raises(ChildFailed, match="cannot start"):
@@ -196,7 +192,7 @@ async def test_a_successor_that_cannot_start_changes_nothing(tmp_path: Path) -> 
 
 
 async def test_with_nobody_to_take_over_from_it_is_a_start_like_any_other(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, options=TAKES_OVER) as proxy:
+    async with proxy_and_broker(tmp_path, options=TAKES_OVER) as (proxy, _):
         assert proxy.said("nobody to take over from") == 1
         client = await proxy.connected()
         assert len((await client.topics(NAMESPACE)).topics) == 100
@@ -204,7 +200,7 @@ async def test_with_nobody_to_take_over_from_it_is_a_start_like_any_other(tmp_pa
 
 async def test_ports_that_the_kernel_chose_stay_the_same(tmp_path: Path) -> None:
     keys = {"metricsPort": 0, "serviceSocketPath": tmp_path / "clients.sock"}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as first:
+    async with proxy_and_broker(tmp_path, **keys) as (first, broker):
         async with successor(tmp_path / "second", broker, first, **keys) as second:
             await took_over(second)
             assert (second.port, second.web_port) == (first.port, first.web_port)
@@ -217,7 +213,7 @@ async def test_ports_that_the_kernel_chose_stay_the_same(tmp_path: Path) -> None
 
 
 async def test_a_socket_that_the_successor_does_not_want_is_closed_and_named(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, metricsPort=0) as first:
+    async with proxy_and_broker(tmp_path, metricsPort=0) as (first, broker):
         port = (first.child.find("metrics_port") or {})["metrics_port"]
         async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
             await took_over(second)
@@ -229,7 +225,7 @@ async def test_a_socket_that_the_successor_does_not_want_is_closed_and_named(tmp
 
 
 async def test_a_client_in_its_handshake_is_served_by_the_process_that_accepted_it(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker, shutdownDrainMillis=NEVER_MILLIS) as first:
+    async with proxy_and_broker(tmp_path, shutdownDrainMillis=NEVER_MILLIS) as (first, broker):
         slow = await first.client()
         await eventually_active(first, 1)
         async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
@@ -252,7 +248,7 @@ async def test_only_the_control_socket_hands_anything_over(tmp_path: Path) -> No
     token = tmp_path / "token"
     token.write_text("a token of some length\n".replace(" ", "-"))
     keys = {"adminApiAddress": f"{LOOPBACK}:0", "adminApiTokenFilePath": token}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
+    async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
         port = (await proxy.child.said("admin_port"))["admin_port"]
         asking = AdminClient(address=f"{LOOPBACK}:{port}", token=token.read_text().strip())
         for path in ("/v1/hand-over", "/v1/hand-over/done"):
@@ -268,7 +264,7 @@ async def test_only_the_control_socket_hands_anything_over(tmp_path: Path) -> No
 
 
 async def test_of_two_that_take_over_at_once_the_last_has_the_sockets_alone(tmp_path: Path) -> None:
-    async with embedded() as broker, child_proxy(tmp_path, broker) as first:
+    async with proxy_and_broker(tmp_path) as (first, broker):
         control = tmp_path / "control.sock"
         early, theirs = await asyncio.to_thread(take_over_from, control)
         async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
@@ -314,7 +310,7 @@ async def activated(
 async def test_clients_wait_in_a_socket_of_systemd_until_the_next_process_serves_them(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0), backlog=64) as given:
         port = given.getsockname()[1]
-        async with embedded() as broker:
+        async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker:
             async with activated(tmp_path, broker, given, servicePort=port):
                 client = await AsyncClient.open(port)
                 await client.connect()
@@ -330,7 +326,7 @@ async def test_clients_wait_in_a_socket_of_systemd_until_the_next_process_serves
 
 
 async def test_the_ports_of_brokers_stay_with_their_brokers(tmp_path: Path) -> None:
-    async with embedded() as broker, fake_web_broker() as web_service:
+    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, fake_web_broker() as web_service:
 
         async def found(_: web.BaseRequest) -> web.StreamResponse:
             return web.json_response({"brokerUrl": broker.service_url, "nativeUrl": broker.service_url})
