@@ -1,7 +1,5 @@
 """`pulsar-proxy demo` as its user meets it: a table, an exit code, and nothing left running."""
 
-import gzip
-import json
 import os
 import re
 import signal
@@ -22,6 +20,7 @@ from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
 from tests.support.clients.wire import WireClient
 from tests.support.patience import patient
 from tests.support.sockets.local_disk import local_disk
+from tests.unit.eventlog.parts import events_in
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["--connections", "30", "--topics", "1000", "--heap-mb", "1", "--direct-mb", "1", "--late-seconds", "0.5"]
@@ -81,8 +80,7 @@ def test_a_storm_is_answered_whole_and_within_memory() -> None:
 def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Path) -> None:
     code, output, errors = finished(*SMALL, "--event-log", str(tmp_path), "--set", "eventLogProxyId=demo-proxy")
     assert (code, errors) == (0, ""), output
-    texts = [gzip.decompress(path.read_bytes()) for path in tmp_path.glob("*.jsonl.gz")]
-    events = [json.loads(line) for text in texts for line in text.splitlines()]
+    events = events_in(tmp_path)
     assert Counter(event["outcome"] for event in events) == {"ok": 120}
     assert {event["proxy_id"] for event in events} == {"demo-proxy"}
     assert not list(tmp_path.glob(".*"))

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +20,7 @@ from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.web_pages import Scrape
-from tests.unit.eventlog.parts import read_events
+from tests.unit.eventlog.parts import events_in
 from tests.unit.eventlog.test_schema import faults
 
 ROOT = Path(__file__).parents[2]
@@ -65,10 +64,6 @@ def put(proxy: Proxy, count: int) -> None:
     assert sink is not None
     for number in range(count):
         sink.put(EVENT | {"ts_us": number})
-
-
-def events_in(directory: Path) -> list[dict[str, Any]]:
-    return [event for path in sorted(directory.glob("events-*.jsonl.gz")) for event in read_events(path)]
 
 
 def metrics_of(proxy: Proxy) -> Scrape:

@@ -14,13 +14,9 @@ from tests.integration.test_watch_limits import LIST, SNAPSHOT, UPDATE, exhaust,
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, staged
 from tests.support.web.web_stage import web_staged
-from tests.unit.eventlog.parts import read_events
+from tests.unit.eventlog.parts import events_in
 
 FOREVER: Final = 600_000
-
-
-def read_all(directory: Path) -> list[dict[str, Any]]:
-    return [event for path in directory.glob("*.jsonl.gz") for event in read_events(path)]
 
 
 # --- frames for watchers --------------------------------------------------------------------------
@@ -127,5 +123,5 @@ async def test_a_list_that_the_end_of_the_proxy_cuts_is_in_its_files(tmp_path: P
     async with staged(eventLogDirectory=tmp_path, shutdownDrainMillis=50, **TIGHT) as stage:
         await direct_taken(stage)
         await stage.proxy.stop()
-    (event,) = read_all(tmp_path)
+    (event,) = events_in(tmp_path)
     assert (event["outcome"], event["outcome_stage"], event["close_cause"]) == ("cancelled", "write", "shutdown")

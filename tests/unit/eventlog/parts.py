@@ -103,6 +103,10 @@ def read_events(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in gzip.decompress(path.read_bytes()).splitlines()]
 
 
+def events_in(directory: Path) -> list[dict[str, Any]]:
+    return [event for path in finished(directory) for event in read_events(path)]
+
+
 def seqs(*paths: Path) -> list[Any]:
     return [event["seq"] for path in paths for event in read_events(path)]
 

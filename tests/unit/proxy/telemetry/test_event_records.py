@@ -1,4 +1,4 @@
-"""Events of topic lists in virtual time: each second stands in the part in which it passed, and nowhere else."""
+"""Events of topic lists in virtual time, each second in the part in which it passed, and events of throttles."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -7,8 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eventlog.schema import SCHEMA_VERSION
+from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
@@ -17,10 +20,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
+from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.throttle_records import ThrottleEvents
-from proxy.telemetry.events.timeline import STAGE_FIELDS, TimelineStage
+from proxy.telemetry.events.timeline import STAGE_FIELDS, RequestTimeline, TimelineStage, stages_between
 from tests.support.clients.list_clients import ListClient
+from tests.support.each import each
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 from tests.unit.eventlog.test_schema import faults
 
@@ -299,3 +305,69 @@ def test_a_decision_that_cannot_be_recorded_costs_its_event_only(stage: ListStag
     nothing: Any = None
     ThrottleEvents(stage.recorder).record(nothing)
     assert (stage.events.kept, len(stage.reports)) == ([], 1)
+
+
+# --- words for how requests end --------------------------------------------------------------------
+
+NAMED = {
+    DisconnectCause.CLIENT_CLOSED: "client_closed",
+    DisconnectCause.CONNECTION_RESET: "client_closed",
+    DisconnectCause.WRITE_STALLED: "stalled",
+    DisconnectCause.READS_TOO_SLOWLY: "slow",
+    DisconnectCause.CONNECTION_AGE: "drained",
+    DisconnectCause.SHUTDOWN: "shutdown",
+    DisconnectCause.ADMIN: "admin",
+}
+
+
+@each("cause", DisconnectCause)
+def test_each_cause_of_a_disconnect_is_told_by_its_own_word(cause: DisconnectCause) -> None:
+    assert close_cause_of(cause) == NAMED.get(cause, "error")
+
+
+def test_as_long_as_a_client_is_there_nothing_closed_it() -> None:
+    assert close_cause_of(None) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [
+        (PermitAcquireQueueFull("full", limit=1, held=1, asked=1, queued=1), "queue_full"),
+        (PermitAcquireTimeout("late", limit=1, held=1, asked=1, queued=1), "timeout"),
+        (TimeoutError(), "timeout"),
+        (BrokerUnavailable("gone"), "upstream_error"),
+        (RuntimeError("broken"), "failed"),
+    ],
+)
+def test_each_error_has_its_outcome(error: Exception, outcome: str) -> None:
+    assert outcome_of(error, under_way=True) == outcome
+
+
+# --- the times of a group --------------------------------------------------------------------------
+
+US = 1000
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5_000), st.sampled_from(range(TimelineStage.GROUP, TimelineStage.WRITE + 1))),
+        max_size=20,
+    ),
+    st.integers(0, 30_000),
+    st.integers(0, 30_000),
+)
+def test_parts_add_up_to_the_life_of_a_member_whenever_it_came_and_left(
+    steps: list[tuple[int, int]], joined: int, stayed: int
+) -> None:
+    began = now = 10**12
+    story = RequestTimeline(lambda: now, 1, "broker:6650", b"question")
+    for wait, part in steps:
+        now += wait
+        story.enter(part)
+    until = began + joined + stayed
+    took, last = stages_between(story, began + joined, until)
+    assert sum(part or 0 for part in took) == until // US - (began + joined) // US
+    assert all(part is None or part >= 0 for part in took)
+    entered = [part for part, at in zip(story.stages, story.entered_ns, strict=True) if at <= until]
+    assert last == entered[-1]
+    assert took[last] is not None
