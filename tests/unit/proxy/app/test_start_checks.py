@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from proxy.app.start_checks import start_faults
-from proxy.core.native import NativeExtension
 from proxy.telemetry.events import requirements
 from tests.support.configured import configured, refusal
 
@@ -108,14 +107,3 @@ def test_directory_that_is_a_file_is_told_before_the_start(tmp_path: Path) -> No
 
 def test_directory_that_can_be_made_is_no_fault(tmp_path: Path) -> None:
     assert start_faults(configured(eventLogDirectory=tmp_path / "a" / "b", eventLogTopic=TOPIC)) == []
-
-
-def test_a_native_engine_that_is_not_here_is_found_before_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = NativeExtension(None, missing="pulsar-proxy-native is not installed")
-    monkeypatch.setattr("proxy.app.start_checks.native", lambda: missing)
-    assert start_faults(configured()) == []
-    (fault,) = start_faults(configured(relayEngine="native"))
-    assert str(fault) == (
-        "command line: relayEngine: got native, expected auto or asyncio, or the extension of this version: "
-        "pulsar-proxy-native is not installed"
-    )
