@@ -7,25 +7,14 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from proxy.app.proxy import Proxy
 from proxy.cli.admin.client import ask_top
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
 from proxy.cli.demo.topics import GeneratedTopics
-from proxy.config.config import Config
-from proxy.core.log import open_log
 from tests.integration.test_http_lookups import looked_up
 from tests.support.auth.tls import PemFiles
+from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.web_stage import web_staged
-
-
-def keys(directory: Path, broker: EmbeddedBroker, **more: str) -> dict[str, str]:
-    files = PemFiles.write(directory)
-    return {
-        "brokerServiceURL": broker.service_url, "bindAddress": "127.0.0.1", "servicePort": "", "servicePortTls": "0",
-        "webServicePort": "", "tlsCertificateFilePath": str(files.certificate), "tlsKeyFilePath": str(files.key),
-        "controlSocketPath": str(directory / "control.sock"), **more,
-    }  # fmt: skip
 
 
 def listening_ports(pid: int) -> set[int]:
@@ -47,7 +36,11 @@ def _inode(link: Path) -> str:
 async def test_a_proxy_of_one_tls_port_listens_nowhere_else(tmp_path: Path) -> None:
     async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
         config = tmp_path / "proxy.conf"
-        config.write_text("".join(f"{key}={value}\n" for key, value in keys(tmp_path, broker).items()))
+        keys: dict[str, object] = {
+            "brokerServiceURL": broker.service_url, "bindAddress": "127.0.0.1", "servicePort": "", "webServicePort": "",
+            "controlSocketPath": tmp_path / "control.sock", **PemFiles.write(tmp_path).server_keys,
+        }  # fmt: skip
+        config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
         with Child("proxy", ["serve", "--config", str(config)], tmp_path) as child:
             port = (await child.said("tls_port"))["tls_port"]
             await child.said("budget_bytes")
@@ -60,16 +53,13 @@ async def test_a_proxy_of_one_tls_port_listens_nowhere_else(tmp_path: Path) -> N
 
 
 async def test_a_web_port_with_tls_alone_is_a_web_server(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 10, 100)) as broker:
-        proxy = Proxy(Config.load(overrides=keys(tmp_path, broker, webServicePortTls="0")), open_log("error", "json"))
-        await proxy.start()
-        try:
-            assert proxy.web is not None
-            assert (proxy.web.port, proxy.port, proxy.web_port) == (None, 0, 0)
-            assert proxy.web.tls_port
-            assert proxy.tls_port == proxy.client_port > 0
-        finally:
-            await proxy.stop(0)
+    files = PemFiles.write(tmp_path)
+    async with staged(servicePort="", webServicePort="", webServicePortTls="0", **files.server_keys) as stage:
+        proxy = stage.proxy
+        assert proxy.web is not None
+        assert (proxy.web.port, proxy.port, proxy.web_port) == (None, 0, 0)
+        assert proxy.web.tls_port
+        assert proxy.tls_port == proxy.client_port > 0
 
 
 @pytest.mark.threat("port-turned-off")
