@@ -48,6 +48,10 @@ os.execv(sys.executable, [sys.executable, "-m", "proxy", "serve", *arguments])
 """
 
 
+def embedded() -> EmbeddedBroker:
+    return EmbeddedBroker(GeneratedTopics(1, 100, 100))
+
+
 def made(directory: Path) -> None:
     directory.mkdir()
 
@@ -310,7 +314,7 @@ async def activated(
 async def test_clients_wait_in_a_socket_of_systemd_until_the_next_process_serves_them(tmp_path: Path) -> None:
     with socket.create_server((LOOPBACK, 0), backlog=64) as given:
         port = given.getsockname()[1]
-        async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker:
+        async with embedded() as broker:
             async with activated(tmp_path, broker, given, servicePort=port):
                 client = await AsyncClient.open(port)
                 await client.connect()
@@ -326,7 +330,7 @@ async def test_clients_wait_in_a_socket_of_systemd_until_the_next_process_serves
 
 
 async def test_the_ports_of_brokers_stay_with_their_brokers(tmp_path: Path) -> None:
-    async with EmbeddedBroker(GeneratedTopics(1, 100, 100)) as broker, fake_web_broker() as web_service:
+    async with embedded() as broker, fake_web_broker() as web_service:
 
         async def found(_: web.BaseRequest) -> web.StreamResponse:
             return web.json_response({"brokerUrl": broker.service_url, "nativeUrl": broker.service_url})
