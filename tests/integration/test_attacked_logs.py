@@ -1,5 +1,6 @@
 """What clients can make a proxy write: a log of a process of its own, read as an operator's tools do."""
 
+import stat
 import time
 from pathlib import Path
 
@@ -45,6 +46,12 @@ async def test_a_storm_of_refusals_is_a_line_a_second(tmp_path: Path) -> None:
         seconds = time.monotonic() - began
         await eventually(lambda: running.said("client disconnected"), "a line about the refusals")
         assert running.said("client disconnected") <= seconds + 2
+
+
+@pytest.mark.threat("control-socket-open")
+async def test_the_control_socket_is_its_owner_s_alone(tmp_path: Path) -> None:
+    async with proxy_and_broker(tmp_path):
+        assert stat.S_IMODE((tmp_path / "control.sock").stat().st_mode) == 0o600
 
 
 @pytest.mark.threat("hidden-change")

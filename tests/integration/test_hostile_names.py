@@ -36,6 +36,7 @@ class Anybody:
         return Authenticated(data.decode())
 
 
+@pytest.mark.threat("log-injection")
 @pytest.mark.parametrize("identities", ["plain", "hashed"])
 async def test_what_clients_call_themselves_breaks_no_line_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, identities: str
