@@ -9,14 +9,13 @@ import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
+from tests.pulsar.harness import check
 from tests.pulsar.messages import connect
-from tests.pulsar.own_broker import fixtures_before, in_one_line, stoppable
+from tests.pulsar.own_broker import OTHER_CLUSTER, fixtures_before, in_one_line
 from tests.pulsar.process import ProcessFailedError
 from tests.pulsar.proxy_process import Proxy, connected, run_proxy
-from tests.pulsar.standalone import DEFAULT, Broker, Standalone
-from tests.pulsar.ways import Ways, ways
+from tests.pulsar.standalone import DEFAULT, Broker, Kind, Standalone
 from tests.support.clients.wire import WireClient
-from tests.support.faults.proxy import FaultProxy
 
 # The broker is that of the whole session.
 _, service_url, admin = fixtures_before(DEFAULT, "session")
@@ -30,18 +29,16 @@ def new_proxy(broker: Broker, tmp_path: Path) -> Iterator[Callable[[Mapping[str,
 
 
 @pytest.fixture(scope="session")
-def two_ways() -> Iterator[Ways]:
-    """Give two ways to the broker that tests may stop."""
-    with ways() as made:
-        for _ in range(2):
-            made.add(FaultProxy)
-        yield made
-
-
-@pytest.fixture(scope="session")
-def stoppable_broker(two_ways: Ways, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    with stoppable(tmp_path_factory.mktemp("stoppable"), two_ways.ways) as broker:
-        yield broker
+def stoppable_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    # As Pulsar does by default, what is acknowledged is on the disk.
+    kind = Kind(keys={"journalSyncData": "true", "clusterName": OTHER_CLUSTER})
+    with in_one_line():
+        broker = Standalone(tmp_path_factory.mktemp("stoppable"), by_docker=check({}) == "docker", kind=kind)
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.stop()
 
 
 @pytest.fixture

@@ -1,18 +1,16 @@
-"""Own brokers beside the one of the session: one that tests may stop, kill and freeze, those of other releases."""
+"""Own brokers beside the one of the session: of another cluster, and of other releases."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.pulsar.admin import Admin
-from tests.pulsar.harness import check, run_other_broker
+from tests.pulsar.harness import run_other_broker
 from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.proxy_process import host_and_port, run_proxy
-from tests.pulsar.standalone import Broker, Kind, MissingToolError, Standalone
-from tests.support.faults.proxy import FaultProxy
+from tests.pulsar.proxy_process import run_proxy
+from tests.pulsar.standalone import Broker, Kind, MissingToolError
 
 # To the broker of all other tests it is abroad.
 OTHER_CLUSTER: Final = "other"
@@ -25,25 +23,6 @@ def in_one_line() -> Iterator[None]:
         yield
     except (MissingToolError, ProcessFailedError) as error:
         pytest.fail(str(error), pytrace=False)
-
-
-@contextmanager
-def stoppable(directory: Path, ways: list[FaultProxy]) -> Iterator[Standalone]:
-    """Run a broker that the test may stop; by its own word its topics are found at the first of the ways to it."""
-    own = directory / "own-broker"
-    own.mkdir()
-    # As Pulsar does by default, what is acknowledged is on the disk.
-    keys = {"journalSyncData": "true", "clusterName": OTHER_CLUSTER}
-    keys |= {"advertisedListeners": f"way:{ways[0].url}", "internalListenerName": "way"}
-    with in_one_line():
-        broker = Standalone(own, by_docker=check({}) == "docker", kind=Kind(keys=keys))
-        for way in ways:
-            way.target_port = host_and_port(broker.broker.service_url)[1]
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.stop()
 
 
 def fixtures_before(kind: Kind, name: str) -> tuple[Any, Any, Any]:

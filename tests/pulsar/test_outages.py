@@ -1,4 +1,4 @@
-"""Brokers and proxies that are killed, stand still or restart under load, with clients in Python and Java."""
+"""Brokers and proxies that are killed, stand still, restart or hand over, under load in Python and Java."""
 
 import time
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from tests.pulsar.outages import Run
+from tests.pulsar.outages import clients_at
 from tests.pulsar.pages import proxy_metrics
 from tests.pulsar.proxy_process import Proxy, run_proxy, start_proxy, stop_proxy
 from tests.pulsar.standalone import Broker, Standalone
@@ -27,43 +27,53 @@ def faultless(proxy: Proxy) -> bool:
 def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_go_on(
     own_broker: Standalone, tmp_path: Path
 ) -> None:
-    run = Run(tmp_path, own_broker.broker, "broker-outage")
-    with run_proxy(tmp_path, own_broker.broker, PROBES) as proxy:
-        with run.clients(proxy.service_url) as clients:
+    broker = own_broker.broker
+    with run_proxy(tmp_path, broker, PROBES) as proxy:
+        with clients_at(proxy.service_url, tmp_path, broker, "broker-outage") as clients:
             own_broker.kill()
             own_broker.start()
             clients.go_on("the broker was killed")
             with own_broker.frozen():
                 time.sleep(FROZEN_SECONDS)
             clients.go_on("the broker stood still")
-            assert run.broken(clients) == []
-        assert clients.asked.broken() == []
+            assert clients.broken() == []
         assert faultless(proxy)
 
 
 def test_a_proxy_that_is_killed_loses_nothing_and_all_clients_go_on(broker: Broker, tmp_path: Path) -> None:
-    run = Run(tmp_path, broker, "proxy-outage")
     proxy = start_proxy(tmp_path, broker)
     try:
-        with run.clients(proxy.service_url) as clients:
+        with clients_at(proxy.service_url, tmp_path, broker, "proxy-outage") as clients:
             proxy.process.kill()
-            assert not clients.asked.unanswered
             proxy = start_proxy(tmp_path, broker, proxy.keys)
             clients.go_on("the proxy was killed")
-            assert run.broken(clients) == []
-        assert clients.asked.broken() == []
+            assert clients.broken() == []
         assert faultless(proxy)
     finally:
         stop_proxy(proxy)
 
 
-def test_three_proxies_that_restart_one_after_the_other_fail_no_request(broker: Broker, tmp_path: Path) -> None:
-    run = Run(tmp_path, broker, "rolling")
+def test_a_proxy_that_takes_over_loses_nothing_and_all_clients_go_on(broker: Broker, tmp_path: Path) -> None:
+    keys = {"controlSocketPath": str(tmp_path / "control.sock"), "shutdownDrainMillis": "1000"}
+    before = proxy = start_proxy(tmp_path, broker, keys)
+    try:
+        with clients_at(proxy.service_url, tmp_path, broker, "take-over") as clients:
+            after = tmp_path / "after"
+            after.mkdir()
+            proxy = start_proxy(after, broker, before.keys, options=("--take-over",))
+            assert before.process.wait() == 0
+            clients.go_on("another proxy took over")
+            assert clients.broken() == []
+        assert faultless(proxy)
+    finally:
+        stop_proxy(proxy)
+
+
+def test_three_proxies_that_restart_one_after_the_other_lose_nothing(broker: Broker, tmp_path: Path) -> None:
     with fleet(tmp_path, broker, {}) as proxies:
-        with run.clients(proxies.url) as clients:
+        with clients_at(proxies.url, tmp_path, broker, "rolling") as clients:
             for number in range(len(proxies.proxies)):
                 proxies.restart(number, tmp_path, broker)
                 clients.go_on(f"proxy {number} restarted")
-            assert run.broken(clients) == []
-        assert clients.asked.broken(failures=True) == []
+            assert clients.broken() == []
         assert all(map(faultless, proxies.proxies))
