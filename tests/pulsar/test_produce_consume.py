@@ -19,35 +19,12 @@ def test_messages_arrive_in_order(client: pulsar.Client, topic: str) -> None:
     assert [message.data() for message in receive(consumer, 50)] == sent
 
 
-def test_batches_arrive_whole(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub")
-    producer = client.create_producer(
-        topic, batching_enabled=True, batching_max_messages=100, batching_max_publish_delay_ms=1000
-    )
-    sent = [b"%d" % number for number in range(500)]
-    for data in sent:
-        producer.send_async(data, callback=None)
-    producer.flush()
-    received = list(receive(consumer, 500))
-    assert [message.data() for message in received] == sent
-    assert max(message.message_id().batch_index() for message in received) > 0
-
-
 def test_a_chunked_message_of_12_mib_arrives_unchanged(client: pulsar.Client, topic: str) -> None:
     consumer = client.subscribe(topic, "sub")
     sent = content(12 * MIB)
     client.create_producer(topic, batching_enabled=False, chunking_enabled=True).send(sent)
     (message,) = receive(consumer, 1)
     assert message.data() == sent
-
-
-def test_a_message_that_was_not_acknowledged_goes_to_the_next_consumer(client: pulsar.Client, topic: str) -> None:
-    first = client.subscribe(topic, "sub")
-    client.create_producer(topic).send(b"kept")
-    first.receive(timeout_millis=60_000)
-    first.close()
-    (message,) = receive(client.subscribe(topic, "sub"), 1)
-    assert message.data() == b"kept"
 
 
 def test_many_clients_at_once_each_get_their_own_messages(

@@ -35,11 +35,6 @@ def test_get_schema_returns_what_the_client_registered(client: pulsar.Client, wi
     assert wire.get_schema(topic, response.schema_version).schema == response.schema
 
 
-def test_get_schema_of_a_topic_without_one_is_not_found(admin: Admin, wire: WireClient, topic: str) -> None:
-    admin.create_topic(topic)
-    assert wire.get_schema(topic).error_code == ServerError.TopicNotFound
-
-
 def test_get_or_create_schema_gives_an_equal_schema_the_same_version(
     admin: Admin, wire: WireClient, topic: str
 ) -> None:

@@ -17,12 +17,9 @@ from tests.pulsar.test_pattern_consumers import (  # noqa: F401
 )
 from tests.pulsar.test_produce_consume import (  # noqa: F401
     test_a_chunked_message_of_12_mib_arrives_unchanged,
-    test_batches_arrive_whole,
     test_messages_arrive_in_order,
 )
 from tests.pulsar.test_topics import (  # noqa: F401
-    test_a_list_of_thousands_of_long_names_equals_the_admin_interfaces,
-    test_a_partitioned_topic_spreads_and_delivers_all,
     test_a_pattern_subscription_gets_all_matching_topics_and_no_other,
     test_topic_lists_equal_the_admin_interfaces,
 )

@@ -1,14 +1,18 @@
 """Clients with tokens, and what a role may do with schemas, before a broker 5.0.1 at its defaults."""
 
+import json
 from collections.abc import Callable
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
 from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
-from tests.pulsar.broker_5_0.conftest import WELL, Scenarios
+from tests.pulsar.own_broker import in_one_line
+from tests.pulsar.process import ChildProcess, Lines
 from tests.pulsar.proxy_process import connected
+from tests.pulsar.release_5_0 import v5_client
 from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
@@ -32,15 +36,42 @@ from tests.pulsar.test_schema import json_schema
 pytestmark = pytest.mark.pulsar
 
 NewProxy = Callable[..., SecuredProxy]
+COUNT: Final = 20
+# What the V5 client sees of each scenario (java/V5Client.java) when all is well.
+WELL: Final = {
+    "produce": {"sent": COUNT},
+    "queue": {"received": COUNT},
+    "stream": {"received": COUNT},
+    "namespace": {"received": COUNT, "later": COUNT},
+    "regular": {"sent": COUNT, "received": COUNT},
+    "transaction": {"seen_before": False, "received": COUNT, "seen_after": False},
+    "closed": {"error": None},
+}
 
 
 @pytest.mark.timeout(400)
 def test_the_v5_client_does_all_of_it_with_a_token(
-    run_v5_client: Callable[..., Scenarios], secured_proxy: NewProxy, credentials: Credentials, namespace: str
+    secured_proxy: NewProxy, credentials: Credentials, namespace: str, tmp_path: Path
 ) -> None:
+    with in_one_line():
+        command = v5_client()
     # The relays are in the interpreter then.
-    proxy = secured_proxy(proxyLogLevel="1")
-    assert run_v5_client(proxy.url, namespace, credentials.token("alice")) == WELL
+    proxy, file = secured_proxy(proxyLogLevel="1"), tmp_path / "scenarios.jsonl"
+    written, seen = Lines(file), dict[str, Any]()
+
+    def closed() -> bool:
+        seen.update({line.pop("scenario"): line for line in map(json.loads, written.news())})
+        return "closed" in seen
+
+    words = [*command, proxy.url, namespace, credentials.token("alice"), str(file)]
+    process = ChildProcess("v5 client", words, tmp_path / "v5-client.log")
+    try:
+        process.wait_ready(closed, 240.0)
+    finally:
+        process.stop(20.0)
+    assert seen == WELL
+    # The client found no other way.
+    assert '"command":"NEW_TXN"' in proxy.process.log.read_text()
 
 
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
