@@ -1,4 +1,4 @@
-"""The whole way: a storm through the real proxy, its events in files and in a topic, every job, and one page.
+"""The whole way: a storm through the real proxy, its events in files and in a topic, the jobs, and one page.
 
 What the page and the tables say is what the proxy itself counted (its /metrics) and what the clients saw.
 """
@@ -10,17 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.core.choice import Target
-from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.core.model import MIB
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables import TABLES
 from pipeline.ingest import IngestCounts, ingest
 from pipeline.ingest.settings import IngestSettings
-from pipeline.jobs.advise import AdviseSettings, advise
 from pipeline.jobs.storms import StormSettings, find_storms
-from pipeline.jobs.whatif import WhatifSettings, whatif
-from pipeline.replay.grid import Grid
 from pipeline.report.write import ReportSettings, write_report
 from pipeline.sources.pulsar.keeping import WantedTopic, init_topic
 from pipeline.sources.pulsar.options import PulsarSettings
@@ -36,8 +30,6 @@ from tests.support.web.web_pages import Scrape
 # A JVM starts within, on a machine that may have much else to do.
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(600)]
 
-# What is too large is refused under any limits.
-EASY: Final = Target(load=1, max_refused=0.5, p99_wait_us=60_000_000)
 # Each list outcome of the metrics, and the columns of `usage` that tell it apart.
 KINDS: Final = {
     "answered": ("answered",),
@@ -55,10 +47,7 @@ def test_report_of_a_recorded_storm_says_what_the_proxy_counted(
     namespace: str,
     spark: SparkSession,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # So few requests are replayed sooner than the kernel is compiled; tests/spark replays with a compiled one.
-    monkeypatch.setitem(spark.sparkContext.environment, "NUMBA_DISABLE_JIT", "1")
     topic = PulsarSettings(broker.service_url, f"persistent://{namespace}-events/log", broker.admin_url)
     init_topic(topic, WantedTopic(2, 60, 100), print)
     events = {"eventLogDirectory": str(tmp_path / "events"), "eventLogTopic": topic.topic}
@@ -96,20 +85,10 @@ def told(counts: IngestCounts) -> tuple[int, int, int, dict[str, int], int]:
 
 
 def run_jobs(spark: SparkSession, common: CommonSettings, to: Path) -> Page:
-    """Run every job behind `ingest`, and give the page."""
+    """Run the jobs behind `ingest` whose figures can be counted, and give the page."""
     make_usage(spark, UsageSettings(common))
     find_storms(spark, StormSettings(common))
-    sizes = (1 * MIB, 4 * MIB)
-    whatif(spark, WhatifSettings(common, Grid({"heap_bytes": sizes, "direct_bytes": sizes}, (1,), (1,))))
-    settings, why_not = AdviseSettings(common, EASY, max_error=1.0), ""
-    try:
-        advise(spark, settings)
-    except PipelineError as error:
-        # How well the replay does is the machine's business too, and another test's.
-        if error.code != ExitCode.CALIBRATION:
-            raise
-        why_not = str(error)
-    write_report(spark, ReportSettings(common, to, settings.conf_path, why_not))
+    write_report(spark, ReportSettings(common, to))
     return Page(to.read_text("utf-8"))
 
 

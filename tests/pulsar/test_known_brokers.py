@@ -7,7 +7,6 @@ The proxy that gets the connection has just started, so it has seen no lookup. I
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import pulsar
 import pytest
 
 from tests.pulsar.admin import Admin
@@ -39,41 +38,29 @@ def by_list(broker: Broker) -> Iterator[Mapping[str, str]]:
         }
 
 
-def exchange(client: pulsar.Client, topic: str) -> None:
-    consumer = client.subscribe(topic, "sub")
-    sent = send_numbers(client.create_producer(topic), 20)
-    assert [message.data() for message in receive(consumer, len(sent))] == sent
-    client.close()
-
-
-def test_python_clients_are_served_where_the_broker_is_known_by_the_list(
-    broker: Broker, by_list: Mapping[str, str], topic: str, tmp_path: Path
-) -> None:
-    with fleet(tmp_path, broker, by_list, count=2) as proxies:
-        exchange(connect(proxies.url), topic)
-        assert UNKNOWN not in proxies.logs()
-        assert "brokers listed" in proxies.logs()
-
-
-@pytest.mark.parametrize("java", list(Client))
 def test_java_clients_are_served_where_the_broker_is_known_by_the_list(
-    broker: Broker, by_list: Mapping[str, str], admin: Admin, namespace: str, tmp_path: Path, java: Client
+    broker: Broker, by_list: Mapping[str, str], admin: Admin, namespace: str, tmp_path: Path
 ) -> None:
     topics = [f"persistent://{namespace}/a{number}" for number in range(3)]
     for topic in topics:
         admin.create_topic(topic)
     with fleet(tmp_path, broker, by_list) as proxies:
         pattern = f"persistent://{namespace}/a.*"
-        with run_java_consumers(tmp_path, java, proxies.url, pattern, 1) as consumers:
+        with run_java_consumers(tmp_path, Client.NEW, proxies.url, pattern, 1) as consumers:
             consumers.wait_for_topics(set(topics), START_SECONDS)
             send_to_all(proxies.url, topics)
             consumers.process.wait_ready(lambda: sorted(consumers.received()) == topics, START_SECONDS)
         assert UNKNOWN not in proxies.logs()
+        assert "brokers listed" in proxies.logs()
 
 
 def test_clients_of_proxies_that_know_nothing_look_up_again_until_they_are_served(
     broker: Broker, by_list: Mapping[str, str], topic: str, tmp_path: Path
 ) -> None:
     with fleet(tmp_path, broker, {**by_list, "brokerWebServiceURL": ""}, count=2) as proxies:
-        exchange(connect(proxies.url), topic)
+        client = connect(proxies.url)
+        consumer = client.subscribe(topic, "sub")
+        sent = send_numbers(client.create_producer(topic), 20)
+        assert [message.data() for message in receive(consumer, len(sent))] == sent
+        client.close()
         assert UNKNOWN in proxies.logs()

@@ -10,11 +10,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pipeline.sources.pulsar import reading
 from pipeline.sources.pulsar.errors import DataLossError, TopicError
-from pipeline.sources.pulsar.keeping import require_keeping
 from pipeline.sources.pulsar.offsets import decode
 from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
 from tests.pulsar.admin import Admin
-from tests.pulsar.event_topics import NOT_KEPT, EventTopic, Stream, read_all
+from tests.pulsar.event_topics import EventTopic, Stream, read_all
 from tests.pulsar.proxy_process import Proxy
 from tests.pulsar.standalone import Broker
 from tests.support.patience import patient
@@ -113,14 +112,6 @@ def test_ledger_that_goes_while_a_task_reads_fails_the_task(events: Callable[[in
     topic.trim()
     with pytest.raises(DataLossError, match="were trimmed while they were to be read"):
         list(reader.read(task))
-
-
-def test_topic_that_loses_its_events_is_refused(events: Callable[[int], EventTopic]) -> None:
-    topic = events(0)
-    require_keeping(topic.settings())
-    topic.retention(NOT_KEPT)
-    with pytest.raises(TopicError, match=r"does not keep its messages: retention is 0 min and 0 MB.*init-topic"):
-        require_keeping(topic.settings())
 
 
 def test_topic_that_does_not_exist_is_not_made_by_asking(events: Callable[[int], EventTopic], admin: Admin) -> None:
