@@ -1,14 +1,18 @@
 """Clients with tokens, and what a role may do with schemas, before a broker 5.0.1 at its defaults."""
 
+import itertools
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+import pulsar
 import pytest
 
 from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
+from tests.pulsar.messages import receive, send_numbers
 from tests.pulsar.own_broker import in_one_line
 from tests.pulsar.process import ChildProcess, Lines
 from tests.pulsar.proxy_process import connected
@@ -19,7 +23,6 @@ from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
 
 # The same tests, with the fixtures of this package.
 from tests.pulsar.secured.test_credentials import (  # noqa: F401
-    renew_tokens,
     test_a_proxy_that_was_told_only_of_tokens_serves_clients_lists_and_patterns,
 )
 from tests.pulsar.secured.test_proxy_roles import (  # noqa: F401
@@ -32,10 +35,15 @@ from tests.pulsar.secured.test_websockets import (  # noqa: F401
     test_the_broker_would_give_who_shows_the_proxys_token_the_proxys_rights,
 )
 from tests.pulsar.test_schema import json_schema
+from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar
 
 NewProxy = Callable[..., SecuredProxy]
+# Long enough to connect with one.
+TOKEN_SECONDS: Final = round(patient(4))
+RENEWAL_SECONDS: Final = 120.0
+RENEWALS: Final = 2
 COUNT: Final = 20
 # What the V5 client sees of each scenario (java/V5Client.java) when all is well.
 WELL: Final = {
@@ -77,7 +85,25 @@ def test_the_v5_client_does_all_of_it_with_a_token(
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
     secured_proxy: NewProxy, credentials: Credentials, namespace: str
 ) -> None:
-    renew_tokens(secured_proxy, credentials, namespace, forwarded=True)
+    given = itertools.count()
+    renewed = 0
+
+    def supply() -> str:
+        nonlocal renewed
+        renewed = next(given)
+        return credentials.token("alice", TOKEN_SECONDS)
+
+    proxy = secured_proxy(forwardAuthorizationCredentials="true")
+    topic = f"persistent://{namespace}/topic"
+    with client(proxy.url, credentials, pulsar.AuthenticationToken(supply)) as alice:
+        consumer, producer = alice.subscribe(topic, "sub"), alice.create_producer(topic, batching_enabled=False)
+        first = renewed
+        deadline = time.monotonic() + patient(RENEWAL_SECONDS)
+        # The proxy looks once a second.
+        while renewed < first + RENEWALS and time.monotonic() < deadline:
+            sent = send_numbers(producer, 20)
+            assert [message.data() for message in receive(consumer, 20)] == sent
+    assert renewed >= first + RENEWALS, f"expected {RENEWALS} new tokens, the client was asked for {renewed}"
 
 
 @pytest.mark.parametrize("forwarded", [True, False], ids=["forwarded", "not forwarded"])
