@@ -79,7 +79,7 @@ def test_the_v5_client_does_all_of_it_with_a_token(
         process.stop(20.0)
     assert seen == WELL
     # The client found no other way.
-    assert '"command":"NEW_TXN"' in proxy.process.log.read_text()
+    assert '"event":"relayed command"' in proxy.process.log.read_text()
 
 
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
