@@ -8,7 +8,7 @@ import jsonschema
 from proxy.config.config import Config
 from proxy.config.keys.key import BadValue, Key
 from scripts.helm.render import GATEWAY
-from tests.helm.charts import BROKERS, conf_of, config_of, gateway, proxy_container
+from tests.helm.charts import conf_of, config_of, gateway, proxy_container
 from tests.support.each import each
 
 SCHEMA = json.loads((GATEWAY / "values.schema.json").read_text())
@@ -88,12 +88,6 @@ def test_variables_and_otel_go_into_the_environment_and_the_jvm_s_nowhere() -> N
     assert "SALT" not in conf_of(render)
     assert "Xmx" not in render.all_text()
     assert "PULSAR_MEM" in render.notes
-
-
-def checksum(**changes: Any) -> Any:
-    values = {**changes, "configData": {**BROKERS, **changes.get("configData", {})}}
-    metadata = gateway(values).one("Deployment")["spec"]["template"]["metadata"]
-    return metadata["annotations"].get("checksum/config")
 
 
 def template(**values: Any) -> Any:

@@ -1,21 +1,18 @@
-"""docs/helm.md: every value that it names is one, every command fits what the charts give, every file is there."""
+"""What pages say of the charts: every value that docs/helm.md names is one, every command of helm renders a proxy."""
 
-import argparse
 import re
 import shlex
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
-from proxy.cli.main import whole_parser
 from proxy.config.config import Config
 from scripts.generated import ROOT
-from scripts.helm.render import GATEWAY, LIBRARY, Render, read_values
-from tests.helm.charts import BROKERS, chart, config_of, gateway, proxy_container
+from scripts.helm.render import GATEWAY, LIBRARY, read_values
+from tests.helm.charts import BROKERS, chart, config_of, proxy_container
 from tests.support.programs import promtool
 from tests.support.walkthrough import not_run
 
@@ -28,8 +25,6 @@ OF_PULSAR = {
     "tls.proxy.cacerts",
 }  # fmt: skip
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-# Options of helm and kubectl that take a word.
-TAKES_A_WORD = {"--namespace", "--values", "--selector", "--output", "--filename", "--set"}
 
 
 def paths(values: dict[str, Any], above: str = "") -> Iterator[str]:
@@ -43,43 +38,6 @@ def blocks(language: str) -> list[str]:
     return [text for found, text in BLOCK.findall(GUIDE) if found == language]
 
 
-def commands(program: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a program, wherever in a line of a console it stands."""
-    for text in blocks("console"):
-        for line in text.replace("\\\n", "").splitlines():
-            for part in re.findall(rf"\b{program} (?:'[^']*'|[^'|;)])*", line):
-                yield shlex.split(part)
-
-
-def split(words: list[str]) -> tuple[list[str], dict[str, str]]:
-    """Tell arguments from options."""
-    arguments: list[str] = []
-    options: dict[str, str] = {}
-    rest = iter(words)
-    for word in rest:
-        if word == "--":
-            break
-        if word in TAKES_A_WORD:
-            options[word] = next(rest)
-        elif word.startswith("-"):
-            name, _, value = word.partition("=")
-            options[name] = value
-        else:
-            arguments.append(word)
-    return arguments, options
-
-
-@cache
-def installed() -> Render:
-    """Give what the guide's own values file makes, with its certificate."""
-    first, tls = (yaml.safe_load(text) for text in blocks("yaml") if text.startswith(("image:", "tls:")))
-    return chart(GATEWAY).render({**first, **tls})
-
-
-def named(render: Render, kind: str) -> list[str]:
-    return [f"{kind.lower()}/{document['metadata']['name']}" for document in render.of_kind(kind)]
-
-
 def test_every_value_that_the_guide_names_is_one() -> None:
     known = {path for values in DEFAULTS for path in paths(values)}
     first = {path.partition(".")[0] for path in known}
@@ -88,38 +46,6 @@ def test_every_value_that_the_guide_names_is_one() -> None:
     wrong = {path for path in spoken if path.partition(".")[0] in first} - known - keys - OF_PULSAR
     assert wrong - {"resources.requests.memory", "tls.crt", "tls.key"} == set()
     assert len(spoken & known) > 10, "the pattern finds what is there"
-
-
-def test_kubectl_is_given_objects_and_ports_that_the_chart_makes() -> None:
-    there = {*named(installed(), "Deployment"), *named(installed(), "Service")}
-    container = {port["containerPort"] for port in proxy_container(installed())["ports"]}
-    seen = set()
-    for words in commands("kubectl"):
-        (action, *arguments), options = split(words[1:])
-        seen.add(action)
-        assert options.get("--namespace", "pulsar") == "pulsar"
-        assert {argument for argument in arguments if argument.startswith(("deployment/", "service/"))} <= there
-        if action == "port-forward":
-            target, *ports = arguments
-            service = gateway({}).one("Service")["spec"]["ports"]
-            shown = {port["port"] for port in service} if target.startswith("service/") else container
-            assert {int(port.partition(":")[2]) for port in ports} <= shown
-    assert seen == {"rollout", "exec", "port-forward", "get", "create", "apply"}
-
-
-def test_the_proxy_takes_every_command_that_is_run_in_a_pod() -> None:
-    conf = proxy_container(installed())["args"][-1]
-    seen = set()
-    for words in commands("kubectl"):
-        inside = words[words.index("--") + 1 :] if "--" in words else []
-        if inside[:1] == ["pulsar-proxy"]:
-            seen.add(inside[1])
-            assert parsed(inside[1:]).config == conf
-    assert seen == {"health", "config", "top", "admin"}
-
-
-def parsed(arguments: list[str]) -> argparse.Namespace:
-    return whole_parser().parse_args(arguments)
 
 
 def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path) -> None:
@@ -139,7 +65,12 @@ def test_the_adapter_s_rule_gives_the_fuller_of_the_two_memories(tmp_path: Path)
     promtool("test", {"rule_files": [], "tests": [test]}, tmp_path)
 
 
-# docs/helm.md has a test of its own, since its commands take the values file that the page itself shows.
+def test_the_values_that_the_guide_shows_render_a_proxy() -> None:
+    first, tls = (yaml.safe_load(text) for text in blocks("yaml") if text.startswith(("image:", "tls:")))
+    assert proxy_container(chart(GATEWAY).render({**first, **tls}))
+
+
+# The commands of docs/helm.md take the values that the page itself shows.
 PAGES = ("docs/operations.md", "helm/pulsar-proxy-gateway/README.md")
 OPTIONS_WITH_A_VALUE = {"--namespace", "-n", "--version"}
 

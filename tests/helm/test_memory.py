@@ -60,15 +60,11 @@ def test_values_for_every_line_are_for_every_line() -> None:
 
 
 @pytest.mark.parametrize(
-    "switches",
-    [{}, FEWEST_LINES, EVERY_LINE, UNBOUNDED],
-    ids=["as they are", "fewest", "every line", "unbounded"],
+    "keys",
+    [{}, {**limits(0), **FEWEST_LINES}, {**limits(1), **EVERY_LINE}, {**limits(0), **UNBOUNDED}, UNBOUNDED],
+    ids=["as they are", "fewest and smallest", "every line, largest", "unbounded, smallest", "unbounded"],
 )
-@pytest.mark.parametrize("values", [{}, limits(0), limits(1)], ids=["defaults", "smallest", "largest"])
-def test_the_chart_takes_the_proxys_own_sum_and_refuses_a_byte_less(
-    values: dict[str, Any], switches: dict[str, Any]
-) -> None:
-    keys = {**values, **switches}
+def test_the_chart_takes_the_proxys_own_sum_and_refuses_a_byte_less(keys: dict[str, Any]) -> None:
     expected = total_bytes(lines(keys))
 
     def asked(limit: int) -> Render:
