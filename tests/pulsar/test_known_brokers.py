@@ -14,7 +14,7 @@ from tests.pulsar.java_consumers import Client, run_java_consumers
 from tests.pulsar.messages import connect, receive, send_numbers, send_to_all
 from tests.pulsar.proxy_process import host_and_port
 from tests.pulsar.standalone import Broker
-from tests.pulsar.ways import fleet, ways
+from tests.pulsar.ways import fleet, on_a_loop
 from tests.support.faults.proxy import FaultProxy
 
 pytestmark = pytest.mark.pulsar
@@ -29,8 +29,7 @@ START_SECONDS = 60.0
 def by_list(broker: Broker) -> Iterator[Mapping[str, str]]:
     """Give the keys of proxies whose only broker is another address, and whose role may read the list."""
     _, port = host_and_port(broker.service_url)
-    with ways() as own:
-        own.add(lambda: FaultProxy(port, OTHER_HOST, port))
+    with on_a_loop(lambda: FaultProxy(port, OTHER_HOST, port)):
         yield {
             "brokerServiceURL": f"pulsar://{OTHER_HOST}:{port}",
             "brokerClientAuthenticationPlugin": "token",
@@ -57,7 +56,7 @@ def test_java_clients_are_served_where_the_broker_is_known_by_the_list(
 def test_clients_of_proxies_that_know_nothing_look_up_again_until_they_are_served(
     broker: Broker, by_list: Mapping[str, str], topic: str, tmp_path: Path
 ) -> None:
-    with fleet(tmp_path, broker, {**by_list, "brokerWebServiceURL": ""}, count=2) as proxies:
+    with fleet(tmp_path, broker, {**by_list, "brokerWebServiceURL": ""}) as proxies:
         client = connect(proxies.url)
         consumer = client.subscribe(topic, "sub")
         sent = send_numbers(client.create_producer(topic), 20)

@@ -10,10 +10,10 @@ import itertools
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from tests.pulsar.proxy_process import Proxy, host_and_port, start_proxy, stop_proxy
 from tests.pulsar.standalone import Broker
@@ -28,45 +28,27 @@ _READY_SECONDS: Final = 30.0
 _LEAVING: Final = {"shutdownPreDrainMillis": "500", "shutdownDrainMillis": "2000"}
 
 
-class Ways:
-    """A loop that turns in a thread, with `ways` on it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self.ways: list[FaultProxy] = []
-
-    def do(self, action: Callable[[], T]) -> T:
-        """Do something to a way, on its loop."""
-
-        async def run() -> T:
-            return action()
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(patient(30))
-
-    def add(self, make: Callable[[], W]) -> W:
-        """Open one more way."""
-        made = self.do(make)
-        self.ways.append(made)
-        return made
-
-    def close(self) -> None:
-        for way in self.ways:
-            asyncio.run_coroutine_threadsafe(way.close(), self._loop).result(patient(30))
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(patient(30))
-        self._loop.close()
-
-
 @contextmanager
-def ways() -> Iterator[Ways]:
-    """Have a loop for ways until the block ends."""
-    made = Ways()
+def on_a_loop(make: Callable[[], W]) -> Iterator[W]:
+    """Have a way on a loop that turns in a thread until the block ends."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+
+    def done(work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(patient(30))
+
+    async def made() -> W:
+        return make()
+
+    way = done(made())
     try:
-        yield made
+        yield way
     finally:
-        made.close()
+        done(way.close())
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(patient(30))
+        loop.close()
 
 
 def ready(proxy: Proxy) -> bool:
@@ -115,11 +97,10 @@ class Fleet(FaultProxy):
 
 
 @contextmanager
-def fleet(directory: Path, broker: Broker, keys: Mapping[str, str], count: int = 3) -> Iterator[Fleet]:
-    """Run `count` proxies behind one address until the block ends; raises ProcessFailedError for an unclean end."""
+def fleet(directory: Path, broker: Broker, keys: Mapping[str, str]) -> Iterator[Fleet]:
+    """Run two proxies behind one address until the block ends; raises ProcessFailedError for an unclean end."""
     over = threading.Event()
-    with ways() as own:
-        made = own.add(Fleet)
+    with on_a_loop(Fleet) as made:
 
         def look() -> None:
             while not over.wait(_LOOK_SECONDS):
@@ -128,7 +109,7 @@ def fleet(directory: Path, broker: Broker, keys: Mapping[str, str], count: int =
         looking = threading.Thread(target=look)
         looking.start()
         try:
-            for _ in range(count):
+            for _ in range(2):
                 service, web = map(str, free_ports(2))
                 ports = {"servicePort": service, "webServicePort": web}
                 made.proxies.append(start_proxy(directory, broker, {**_LEAVING, **keys, **ports}))

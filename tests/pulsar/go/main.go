@@ -2,8 +2,8 @@
 // line.
 //
 // Arguments: service URL, topic to take from, topic to send to, messages of a step, the file to write to, and a file
-// for whose coming the last transaction stays open. Steps: a transaction that is committed, one that is aborted, one
-// that is neither until its time is over, one that is committed after that file has come.
+// for whose coming the last transaction stays open. Steps: a transaction that is committed, and one that is committed
+// after that file has come.
 package main
 
 import (
@@ -21,12 +21,10 @@ import (
 const (
 	quiet    = 500 * time.Millisecond
 	patience = 120 * time.Second
-	over     = 8 * time.Second
 )
 
 type mover struct {
 	client        pulsar.Client
-	from          string
 	count         int
 	taker, looker pulsar.Consumer
 	filler        pulsar.Producer
@@ -52,15 +50,13 @@ func main() {
 	client := must(pulsar.NewClient(pulsar.ClientOptions{
 		URL: args[0], EnableTransaction: true, OperationTimeout: patience,
 	}))
-	m := &mover{client: client, from: args[1], count: must(strconv.Atoi(args[3])), out: json.NewEncoder(file)}
+	m := &mover{client: client, count: must(strconv.Atoi(args[3])), out: json.NewEncoder(file)}
 	m.taker = m.subscribe(args[1], "takes")
 	m.looker = m.subscribe(args[2], "looks")
 	m.filler = must(client.CreateProducer(pulsar.ProducerOptions{Topic: args[1]}))
 	// A transaction does not know when a send would fail: none does.
 	m.sender = must(client.CreateProducer(pulsar.ProducerOptions{Topic: args[2], SendTimeout: -1}))
 	m.committed()
-	m.aborted()
-	m.timedOut()
 	m.keptOpen(args[5])
 	client.Close()
 	m.tell(map[string]any{"step": "closed"})
@@ -75,32 +71,6 @@ func (m *mover) committed() {
 	before := m.seen()
 	check(transaction.Commit(context.Background()))
 	m.tell(map[string]any{"step": "committed", "before": before, "after": m.received()})
-}
-
-func (m *mover) aborted() {
-	m.fill("aborted")
-	transaction := m.begin(patience)
-	m.move(transaction)
-	check(transaction.Abort(context.Background()))
-	seen := m.seen()
-	// What was acknowledged in the transaction comes again.
-	m.taker.Close()
-	m.taker = m.subscribe(m.from, "takes")
-	again := map[string]bool{}
-	for len(again) < m.count {
-		message := must(receive(m.taker, patience))
-		again[string(message.Payload())] = true
-		check(m.taker.Ack(message))
-	}
-	m.tell(map[string]any{"step": "aborted", "seen": seen, "again": len(again)})
-}
-
-func (m *mover) timedOut() {
-	transaction := m.begin(time.Second)
-	m.send([]byte("late"), transaction)
-	time.Sleep(over)
-	refused := transaction.Commit(context.Background()) != nil
-	m.tell(map[string]any{"step": "timed_out", "refused": refused, "seen": m.seen()})
 }
 
 func (m *mover) keptOpen(until string) {

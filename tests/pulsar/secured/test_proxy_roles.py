@@ -68,7 +68,7 @@ def test_clients_are_served_where_the_broker_is_known_by_its_address_and_may_not
     keys = {**proxy_keys(credentials, broker), "brokerServiceURL": broker.service_url.replace("127.0.0.1", "localhost")}
     # Of ports with TLS there are none here.
     keys = {key: value for key, value in keys.items() if not key.startswith("tls")}
-    with fleet(tmp_path, broker, keys, count=2) as proxies:
+    with fleet(tmp_path, broker, keys) as proxies:
         with client(proxies.url, credentials, authentication(credentials, "token", "alice")) as alice:
             exchange(alice, f"persistent://{namespace}/topic")
         assert UNKNOWN not in proxies.logs()
