@@ -159,9 +159,13 @@ def test_it_holds_the_native_extension_if_there_is_a_wheel(image: Image) -> None
 async def test_the_proxy_serves_from_a_read_only_root_without_rights_and_without_a_shell(
     image: Image, tmp_path: Path
 ) -> None:
+    await serves_and_ends(image, tmp_path)
+
+
+async def serves_and_ends(image: Image, directory: Path) -> None:
     keys = {"bindAddress": LOOPBACK, "servicePort": 0, "webServicePort": 0, "shutdownPreDrainMillis": 0}
     async with EmbeddedBroker(GeneratedTopics(1, 10, 40)) as broker:
-        with started(image, tmp_path, brokerServiceURL=broker.service_url, **keys) as proxy:
+        with started(image, directory, brokerServiceURL=broker.service_url, **keys) as proxy:
             client = await AsyncClient.open(await proxy.said("port"))
             try:
                 await client.connect()

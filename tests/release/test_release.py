@@ -4,7 +4,6 @@ Rule: nothing of the checkout is on the way of an installed proxy: another direc
 Files that a release may leave out (the image, the extension, the wheelhouse) skip their test if they are not there.
 """
 
-import asyncio
 import gzip
 import json
 import os
@@ -13,21 +12,18 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.version import VERSION
 from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from scripts.helm.render import EXAMPLE, LIBRARY, LoadedChart
 from scripts.release import record
-from tests.deploy.test_image import Image, look_from_inside, started
+from tests.deploy.test_image import Image, serves_and_ends
 from tests.helm.charts import BROKERS
-from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import patient
 from tests.support.tools import tools, unusable
 
@@ -188,14 +184,4 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
 
 
 async def test_the_image_serves_out_of_its_archive(loaded: Image, tmp_path: Path) -> None:
-    keys: Mapping[str, object] = {"bindAddress": LOOPBACK, "servicePort": 0, "webServicePort": 0}
-    async with EmbeddedBroker(GeneratedTopics(1, 10, 40)) as broker:
-        with started(loaded, tmp_path, brokerServiceURL=broker.service_url, **keys) as proxy:
-            client = await AsyncClient.open(await proxy.said("port"))
-            try:
-                await client.connect()
-                await client.ping()
-            finally:
-                client.close()
-            proxy.environment["webServicePort"] = str(await proxy.said("web_port"))
-            await asyncio.to_thread(look_from_inside, proxy)
+    await serves_and_ends(loaded, tmp_path)
