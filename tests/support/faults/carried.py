@@ -39,10 +39,7 @@ class Carried:
 
     def arm(self, fault: Fault, point: Point) -> None:
         """Have a fault begin at a point of what comes from now on."""
-        if point.after_bytes:
-            self._armed = fault, point, self.passed[point.sender] + point.after_bytes
-        else:
-            self.strike(fault)
+        self._armed = fault, point, self.passed[point.sender] + point.after_bytes
 
     def strike(self, fault: Fault) -> None:
         """Have a fault begin now."""

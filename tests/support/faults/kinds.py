@@ -55,10 +55,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A point of a flow: when `sender` has sent `after_bytes` more; 0 is at once."""
+    """A point of a flow: when `sender` has sent `after_bytes` more."""
 
-    sender: End = End.CLIENT
-    after_bytes: int = 0
-
-
-AT_ONCE: Final = Point()
+    sender: End
+    after_bytes: int

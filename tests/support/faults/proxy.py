@@ -12,7 +12,7 @@ from protocol.host_port import host_port
 from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.faults.carried import Carried
-from tests.support.faults.kinds import AT_ONCE, End, Fault, Point
+from tests.support.faults.kinds import End, Fault, Point
 
 
 class FaultProxy:
@@ -33,7 +33,6 @@ class FaultProxy:
         # Of a connection that was reset, too.
         self._begun: list[asyncio.Event] = []
         self._cancels: dict[Carried, Callable[[], object]] = {}
-        self._passed_before = 0
         self._next: tuple[Fault, Point] | None = None
         self._crashes: list[BaseException] = []
         self._scope = TaskScope(self._crashes.append)
@@ -59,11 +58,6 @@ class FaultProxy:
         """Tell whether a fault has begun at any connection, of those that are gone, too."""
         return any(begun.is_set() for begun in self._begun)
 
-    @property
-    def passed_bytes(self) -> int:
-        """Count the bytes that went through, both ways."""
-        return self._passed_before + sum(sum(one.passed.values()) for one in self.connections)
-
     def listen(self) -> None:
         """Take connections (again)."""
         if self._listening is not None:
@@ -88,7 +82,7 @@ class FaultProxy:
         for cancel in self._cancels.values():
             cancel()
 
-    def arm_next(self, fault: Fault, point: Point = AT_ONCE) -> None:
+    def arm_next(self, fault: Fault, point: Point) -> None:
         """Have the next connection that is accepted get a fault; those after it get none."""
         self._next = fault, point
 
@@ -126,7 +120,6 @@ class FaultProxy:
         def over() -> None:
             self.connections.remove(connection)
             del self._cancels[connection]
-            self._passed_before += sum(connection.passed.values())
             with suppress(OSError):
                 connection.ends[End.CLIENT].reset()
 
