@@ -104,7 +104,9 @@ def start_proxy(
         "brokerServiceURL": broker.service_url,
         "brokerWebServiceURL": broker.admin_url,
         "brokerProxyAllowedTargetPorts": "*",
+        # Clients stay connected while a test ends or restarts a proxy, and relays would be waited for.
         "shutdownPreDrainMillis": "0",
+        "shutdownDrainMillis": "500",
         # Tests look at /metrics right after what they did.
         "webServicePageReuseMillis": "0",
         **given,

@@ -54,7 +54,7 @@ def test_a_proxy_that_is_killed_loses_nothing_and_all_clients_go_on(broker: Brok
 
 
 def test_a_proxy_that_takes_over_loses_nothing_and_all_clients_go_on(broker: Broker, tmp_path: Path) -> None:
-    keys = {"controlSocketPath": str(tmp_path / "control.sock"), "shutdownDrainMillis": "1000"}
+    keys = {"controlSocketPath": str(tmp_path / "control.sock")}
     before = proxy = start_proxy(tmp_path, broker, keys)
     try:
         with clients_at(proxy.service_url, tmp_path, broker, "take-over") as clients:

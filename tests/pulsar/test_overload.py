@@ -62,7 +62,7 @@ FAST: Final = {"per_second": 150, "message_bytes": 4000}
 
 def heavy(topic: str) -> Load:
     """Return producers that send until 9 MB of each are not acknowledged."""
-    return Load([topic], 5, 40, 10_000, most_pending=900)
+    return Load([topic], 5, 100, 10_000, most_pending=900)
 
 
 class Scene:
