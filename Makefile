@@ -26,7 +26,7 @@ PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory ba
   web_endings web_port websockets without_extension)
 # One broker and one Spark session serve all of these.
 REAL := tests/conformance $(patsubst %,tests/pulsar/test_%.py,event_log_end_to_end pattern_consumers produce_consume \
-  schema subscriptions topics wire_protocol) $(patsubst %,tests/spark/test_%.py,ingest usage)
+  schema topics wire_protocol) $(patsubst %,tests/spark/test_%.py,ingest usage)
 # Short versions of `make faults`, `load`, `soak`, `fuzz`.
 PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz
 # Each test starts processes of its own, with JVMs that wait for each other.

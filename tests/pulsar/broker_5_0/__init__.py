@@ -1,1 +1,1 @@
-"""Tests on a broker of 5.0 that authenticates and authorizes by tokens, with its defaults; it needs a newer Java."""
+"""Tests on a broker of 5.0, which needs a newer Java than the others."""

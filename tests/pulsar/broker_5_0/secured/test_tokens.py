@@ -1,22 +1,17 @@
 """Clients with tokens, and what a role may do with schemas, before a broker 5.0.1 at its defaults."""
 
 import itertools
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pulsar
 import pytest
 
 from protocol.errors import ServerError
 from tests.pulsar.admin import Admin
-from tests.pulsar.messages import receive, send_numbers
-from tests.pulsar.own_broker import in_one_line
-from tests.pulsar.process import ChildProcess, Lines
+from tests.pulsar.broker_5_0.conftest import WELL, Scenarios
 from tests.pulsar.proxy_process import connected
-from tests.pulsar.release_5_0 import v5_client
 from tests.pulsar.secured.clients import authentication, client, exchange
 from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.secured.servers import SecuredBroker, SecuredProxy
@@ -35,6 +30,7 @@ from tests.pulsar.secured.test_websockets import (  # noqa: F401
     test_the_broker_would_give_who_shows_the_proxys_token_the_proxys_rights,
 )
 from tests.pulsar.test_schema import json_schema
+from tests.pulsar.traffic import traffic
 from tests.support.patience import patient
 
 pytestmark = pytest.mark.pulsar
@@ -44,42 +40,15 @@ NewProxy = Callable[..., SecuredProxy]
 TOKEN_SECONDS: Final = round(patient(4))
 RENEWAL_SECONDS: Final = 120.0
 RENEWALS: Final = 2
-COUNT: Final = 20
-# What the V5 client sees of each scenario (java/V5Client.java) when all is well.
-WELL: Final = {
-    "produce": {"sent": COUNT},
-    "queue": {"received": COUNT},
-    "stream": {"received": COUNT},
-    "namespace": {"received": COUNT, "later": COUNT},
-    "regular": {"sent": COUNT, "received": COUNT},
-    "transaction": {"seen_before": False, "received": COUNT, "seen_after": False},
-    "closed": {"error": None},
-}
 
 
 @pytest.mark.timeout(400)
 def test_the_v5_client_does_all_of_it_with_a_token(
-    secured_proxy: NewProxy, credentials: Credentials, namespace: str, tmp_path: Path
+    run_v5_client: Callable[..., Scenarios], secured_proxy: NewProxy, credentials: Credentials, namespace: str
 ) -> None:
-    with in_one_line():
-        command = v5_client()
     # The relays are in the interpreter then.
-    proxy, file = secured_proxy(proxyLogLevel="1"), tmp_path / "scenarios.jsonl"
-    written, seen = Lines(file), dict[str, Any]()
-
-    def closed() -> bool:
-        seen.update({line.pop("scenario"): line for line in map(json.loads, written.news())})
-        return "closed" in seen
-
-    words = [*command, proxy.url, namespace, credentials.token("alice"), str(file)]
-    process = ChildProcess("v5 client", words, tmp_path / "v5-client.log")
-    try:
-        process.wait_ready(closed, 240.0)
-    finally:
-        process.stop(20.0)
-    assert seen == WELL
-    # The client found no other way.
-    assert '"event":"relayed command"' in proxy.process.log.read_text()
+    proxy = secured_proxy(proxyLogLevel="1")
+    assert run_v5_client(proxy.url, namespace, credentials.token("alice")) == WELL
 
 
 def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_message(
@@ -94,16 +63,17 @@ def test_a_client_that_renews_the_tokens_that_the_broker_looks_at_loses_no_messa
         return credentials.token("alice", TOKEN_SECONDS)
 
     proxy = secured_proxy(forwardAuthorizationCredentials="true")
-    topic = f"persistent://{namespace}/topic"
-    with client(proxy.url, credentials, pulsar.AuthenticationToken(supply)) as alice:
-        consumer, producer = alice.subscribe(topic, "sub"), alice.create_producer(topic, batching_enabled=False)
+    with (
+        client(proxy.url, credentials, pulsar.AuthenticationToken(supply)) as alice,
+        traffic(alice, f"persistent://{namespace}/topic") as going,
+    ):
         first = renewed
+        # The proxy looks once a second, and however many messages pass until a token is over is the machine's affair.
         deadline = time.monotonic() + patient(RENEWAL_SECONDS)
-        # The proxy looks once a second.
         while renewed < first + RENEWALS and time.monotonic() < deadline:
-            sent = send_numbers(producer, 20)
-            assert [message.data() for message in receive(consumer, 20)] == sent
-    assert renewed >= first + RENEWALS, f"expected {RENEWALS} new tokens, the client was asked for {renewed}"
+            going.go_on(5)
+        assert renewed >= first + RENEWALS, f"expected {RENEWALS} new tokens, the client was asked for {renewed}"
+        going.go_on()
 
 
 @pytest.mark.parametrize("forwarded", [True, False], ids=["forwarded", "not forwarded"])
