@@ -92,13 +92,13 @@ proxy-rest: $(VENV)/.dev $(VENV)/.native
 	@$(PYTEST) -n 4 tests/integration $(call but,$(PROXY) $(PROOF))
 
 proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak and fuzz, as in make rest (minutes)
-	@$(PYTEST) -n 2 $(PROOF)
+	@$(PYTEST) -n 4 $(PROOF)
 
 without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
 	@PULSAR_PROXY_TEST_ENGINE=none $(PYTEST) -n 2 $(WITHOUT_EXTENSION)
 
 deploy: $(VENV)/.dev $(VENV)/.native ## Tests of the image, Compose, manual pages, completion, with the tools that are here
-	@$(PYTEST) tests/deploy
+	@$(PYTEST) -n 2 --dist loadfile tests/deploy
 
 helm: $(VENV)/.dev $(VENV)/.native ## Tests of the charts, rendered for three versions of Kubernetes
 	@$(PYTEST) -n 2 tests/helm
