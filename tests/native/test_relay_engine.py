@@ -55,6 +55,9 @@ def test_watch_frame_waits_for_its_answer(relays: Relays) -> None:
     asked = relays.event()
     assert asked == Event(FRAMES, pair.id, asked.a, 1, 0, len(frame), 0)
     assert received(pair.client, len(before)) == before
+    # The answer to another question is none.
+    relays.engine.pass_frames(pair.id, asked.a + 1)
+    assert not select.select([relays.engine.event_fd], [], [], 0.03)[0]
     relays.engine.pass_frames(pair.id, asked.a)
     assert relays.event() == Event(DRAINED, pair.id, asked.a, 0, 0, 0, 0)
     assert received(pair.client, len(frame)) == frame
@@ -103,16 +106,21 @@ def test_event_descriptor_is_readable_while_events_are_left(relays: Relays) -> N
 
 
 def test_refused_pair_stays_the_callers(relays: Relays) -> None:
-    near, far = socket.socketpair()
-    with near, far:
+    (near, far), (other, other_far) = socket.socketpair(), socket.socketpair()
+    with near, far, other, other_far:
         with pytest.raises(OSError, match="Bad file descriptor") as refused:
             relays.engine.join(near.fileno(), -1, b"", b"", False)
         assert refused.value.errno == 9
-        relays.engine.stop()
-        with pytest.raises(RuntimeError, match="stopped"):
-            relays.engine.join(near.fileno(), far.fileno(), b"", b"", False)
         near.sendall(b"mine")
         assert far.recv(4) == b"mine"
+        # Nobody watches it any more: it can join with another.
+        relays.engine.join(near.detach(), other.detach(), b"", b"", False)
+        far.sendall(b"x")
+        assert other_far.recv(1) == b"x"
+        relays.engine.stop()
+        with pytest.raises(RuntimeError, match="stopped"):
+            relays.engine.join(far.fileno(), other_far.fileno(), b"", b"", False)
+        os.fstat(far.fileno())
 
 
 def threads_of_the_engine() -> list[Path]:

@@ -124,22 +124,6 @@ fn progress_is_told_now_and_then() {
 }
 
 #[test]
-fn many_bodies_leave_side_by_side_on_several_threads() {
-    let mut stand = Stand::new(2);
-    let bytes = noise(MIB);
-    let all: Vec<_> = (0..40).map(|_| write(&stand, &bytes)).collect();
-    assert!(stand.engine.burdens().iter().all(|(_, count)| *count <= 40));
-    for (_, mut far) in all {
-        assert!(read_all(&mut far) == bytes);
-    }
-    for _ in 0..40 {
-        let event = stand.next();
-        assert_eq!((event.kind, event.values[2]), (Kind::BodyEnded, WHOLE));
-    }
-    assert!(quiet(&stand));
-}
-
-#[test]
 fn a_body_that_is_let_go_of_ends_with_a_reset_if_much_is_under_way() {
     let mut stand = Stand::new(1);
     let (id, mut far) = write(&stand, &noise(8 * MIB));

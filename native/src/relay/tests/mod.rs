@@ -12,7 +12,6 @@ mod rates;
 mod scanner;
 mod splice;
 mod stress;
-mod watch;
 mod windows;
 
 use std::collections::VecDeque;

@@ -3,11 +3,10 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::{fill, is_reset, noise, read, read_all, reset, Joined, Random, Stand};
+use super::{is_reset, noise, read, read_all, reset, Joined, Random, Stand};
 use crate::relay::producers::{Producer, ProducerScanner, Sink, Stop};
 use crate::relay::queue::{Cause, Command, Kind};
 use crate::relay::slots::OTHER;
-use crate::relay::stats::{CONSUMES, PRODUCES};
 
 const TOPIC: &[u8] = b"persistent://public/default/t";
 
@@ -60,6 +59,8 @@ pub fn answer(stand: &mut Stand, pair: &Joined, topic: &[u8], slot: u32) {
     let [generation, ..] = stand.expect(Kind::Producer, pair);
     assert_eq!(stand.engine.take_topic(pair.id, generation).as_deref(), Some(topic));
     assert_eq!(stand.engine.take_topic(pair.id, generation), None);
+    // An answer to another question is none.
+    stand.engine.assign(pair.id, generation + 1, slot + 1);
     stand.engine.assign(pair.id, generation, slot);
 }
 
@@ -67,98 +68,6 @@ pub fn answer(stand: &mut Stand, pair: &Joined, topic: &[u8], slot: u32) {
 pub fn pass(pair: &mut Joined, bytes: &[u8]) {
     pair.client.write_all(bytes).unwrap();
     assert_eq!(read(&mut pair.broker, bytes.len()), bytes);
-}
-
-#[test]
-fn a_producer_waits_for_its_slot_and_the_bytes_before_it_do_not() {
-    let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    let (before, asked, after) = (send(1, 5, 10), producer(1, TOPIC), send(1, 3, 100));
-    pair.client.write_all(&[&before[..], &asked, &after].concat()).unwrap();
-    let [generation, id, ..] = stand.expect(Kind::Producer, &pair);
-    assert_eq!(id, 1);
-    assert_eq!(read(&mut pair.broker, before.len()), before);
-    stand.until(&pair, |record| record.held_for_broker as usize == asked.len() + after.len());
-    assert_eq!(stand.books.take(OTHER).0, before.len() as u64);
-    stand.engine.assign(pair.id, generation + 1, 8);
-    stand.engine.assign(pair.id, generation - 1, 8);
-    assert!(stand.next_within(30).is_none());
-    stand.engine.assign(pair.id, generation, 7);
-    assert_eq!(read(&mut pair.broker, asked.len() + after.len()), [asked, after.clone()].concat());
-    // The first SEND was for a producer that nobody knew.
-    assert_eq!(stand.books.take(7), (after.len() as u64, 3, false, 1));
-    assert_eq!((stand.books.take(OTHER).1, stand.books.take(8).3), (5, 0));
-    assert_eq!(stand.engine.seen_of(pair.id), PRODUCES);
-}
-
-#[test]
-fn a_producer_in_segments_of_one_byte_waits_for_its_slot() {
-    let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    pair.client.set_nodelay(true).unwrap();
-    let asked = producer(300, TOPIC);
-    for byte in &asked {
-        pair.client.write_all(&[*byte]).unwrap();
-        std::thread::sleep(std::time::Duration::from_micros(300));
-    }
-    answer(&mut stand, &pair, TOPIC, 2);
-    assert_eq!(read(&mut pair.broker, asked.len()), asked);
-    pass(&mut pair, &send(300, 1, 50));
-    assert_eq!(stand.books.take(2).1, 1);
-}
-
-#[test]
-fn several_producers_in_one_read_are_asked_for_one_by_one() {
-    let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    let mut stream = Vec::new();
-    for id in 1..=5 {
-        stream.extend(producer(id, format!("t{id}").as_bytes()));
-        stream.extend(send(id, id, 20));
-    }
-    stream.extend(subscribe());
-    pair.client.write_all(&stream).unwrap();
-    for id in 1..=5u32 {
-        answer(&mut stand, &pair, format!("t{id}").as_bytes(), id);
-    }
-    assert_eq!(read(&mut pair.broker, stream.len()), stream);
-    for id in 1..=5u32 {
-        assert_eq!(stand.books.take(id).1, u64::from(id));
-    }
-    assert_eq!(stand.engine.seen_of(pair.id), PRODUCES | CONSUMES);
-}
-
-#[test]
-fn a_closed_producer_is_none_and_a_reused_id_belongs_to_its_new_topic() {
-    let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    pair.client.write_all(&producer(1, b"a")).unwrap();
-    answer(&mut stand, &pair, b"a", 1);
-    read(&mut pair.broker, producer(1, b"a").len());
-    pass(&mut pair, &[close(1), send(1, 1, 5)].concat());
-    assert_eq!((stand.books.take(1), stand.books.take(OTHER).1), ((0, 0, false, 0), 1));
-    for (topic, slot) in [(b"a", 1), (b"b", 2)] {
-        pair.client.write_all(&producer(1, topic)).unwrap();
-        answer(&mut stand, &pair, topic, slot);
-        read(&mut pair.broker, producer(1, topic).len());
-    }
-    pass(&mut pair, &send(1, 4, 5));
-    assert_eq!((stand.books.take(1).3, stand.books.take(2).1, stand.books.take(2).3), (0, 4, 1));
-    drop(pair.client);
-    drop(pair.broker);
-    assert_eq!(stand.next().kind, Kind::Ended);
-    assert_eq!(stand.books.take(2).3, 0);
-}
-
-#[test]
-fn what_came_with_the_handshake_is_counted() {
-    let mut stand = Stand::new(1);
-    stand.counts = true;
-    let first = [producer(1, TOPIC), send(1, 2, 30)].concat();
-    let mut pair = stand.join_with(b"", &first, false);
-    answer(&mut stand, &pair, TOPIC, 3);
-    assert_eq!(read(&mut pair.broker, first.len()), first);
-    assert_eq!(stand.books.take(3).1, 2);
 }
 
 #[test]
@@ -255,21 +164,6 @@ fn a_payload_that_is_spliced_is_counted_once() {
 }
 
 #[test]
-fn sizes_that_make_no_sense_make_the_connection_one_unknown_producer() {
-    let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    pair.client.write_all(&producer(1, TOPIC)).unwrap();
-    answer(&mut stand, &pair, TOPIC, 1);
-    read(&mut pair.broker, producer(1, TOPIC).len());
-    pass(&mut pair, &[255; 100]);
-    assert_eq!(stand.books.producers(1), 0);
-    assert_eq!(stand.books.counts().2, 1);
-    pass(&mut pair, &producer(1, TOPIC));
-    assert_eq!(stand.books.take(OTHER).0, producer(1, TOPIC).len() as u64);
-    assert!(stand.next_within(20).is_none());
-}
-
-#[test]
 fn more_than_a_thousand_producers_a_second_are_not_asked_for() {
     let mut stand = Stand::new(1);
     let mut pair = counted(&mut stand);
@@ -308,30 +202,6 @@ fn a_connection_has_a_thousand_slots_and_the_rest_is_other() {
     assert_eq!(stand.books.producers(1), 1_024);
     pass(&mut pair, &[send(1_023, 1, 5), send(1_029, 1, 5)].concat());
     assert_eq!((stand.books.take(1).1, stand.books.take(OTHER).1), (1, 1));
-}
-
-#[test]
-fn a_pair_that_is_not_counted_asks_nothing() {
-    let stand = Stand::new(1);
-    let mut pair = stand.join();
-    pass(&mut pair, &[producer(1, TOPIC), send(1, 1, 10), subscribe()].concat());
-    assert_eq!(stand.engine.seen_of(pair.id), 0);
-    assert_eq!(stand.books.take(OTHER).0, 0);
-}
-
-#[test]
-fn what_waits_in_the_kernel_is_measured_at_the_next_look() {
-    let stand = Stand::new(1);
-    let mut pair = stand.join();
-    stand.engine.pause(pair.id, 0, 4);
-    pass(&mut pair, b"");
-    fill(&mut pair.client, &noise(100_000));
-    let mut looks = 0;
-    while stand.engine.unread_of(pair.id) == 0 {
-        std::thread::sleep(std::time::Duration::from_millis(1));
-        looks += 1;
-        assert!(looks < 10_000);
-    }
 }
 
 type Told = (Option<u64>, u64, u64);

@@ -55,24 +55,6 @@ fn size(socket: &TcpStream) -> usize {
 }
 
 #[test]
-fn a_window_is_wide_once_the_receiver_has_taken_enough_and_not_before() {
-    let stand = stand(WIDE);
-    let (mut pair, broker) = join(&stand);
-    pass(&mut pair, PROVEN_BYTES as usize / 2);
-    assert_eq!(size(&broker), 2 * NARROW_BYTES);
-    pass(&mut pair, PROVEN_BYTES as usize);
-    until("a wide window", || size(&broker) == 2 * WIDE);
-}
-
-#[test]
-fn a_receiver_that_takes_nothing_keeps_the_window_narrow() {
-    let stand = stand(0);
-    let (mut pair, broker) = join(&stand);
-    stall(&mut pair);
-    assert_eq!(size(&broker), 2 * NARROW_BYTES);
-}
-
-#[test]
 fn the_kernel_tunes_the_buffer_again_where_no_size_is_asked_for() {
     let stand = stand(0);
     let (mut pair, broker) = join(&stand);
@@ -113,18 +95,4 @@ fn while_memory_is_short_nothing_is_widened_and_one_that_stands_still_is_narrowe
     stand.engine.set_tight(false);
     pass(&mut late, PROVEN_BYTES as usize);
     until("a wide window", || size(&of_late) == 2 * WIDE);
-}
-
-#[test]
-fn the_heaviest_that_stand_still_come_first() {
-    let stand = stand(0);
-    let (mut still, _other) = join(&stand);
-    let (idle, _another) = join(&stand);
-    stall(&mut still);
-    until("a look", || {
-        let found = stand.engine.heaviest(8);
-        found.len() == 2 && found[0].0 == still.id && found[0].1 > found[1].1 && found[0].2 < found[0].1
-    });
-    assert_eq!(stand.engine.heaviest(1).len(), 1);
-    drop(idle);
 }
