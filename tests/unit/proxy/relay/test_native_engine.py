@@ -17,7 +17,7 @@ from proxy.relay.native_engine import (
 )
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
-from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, LIMIT, PAUSE_SECONDS, WINDOW, Bench, played
+from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, Bench, played
 
 FRAME: Final = 10 * KIB
 
@@ -30,77 +30,12 @@ def overshoots(at: Bench) -> dict[str, int]:
 
 
 @played
-async def test_a_permit_is_for_bytes_that_came_and_never_above_the_window(at: Bench) -> None:
-    relay = await at.joined()
-    await at.told(PairEvent.FRAMES, relay, 1, 1, 0, 5 * WINDOW, 5 * WINDOW - 14)
-    assert at.direct.held == 14
-    await at.told(PairEvent.DRAINED, relay, 1)
-    await at.told(PairEvent.FRAMES, relay, 2, 1, 0, 2 * WINDOW, 0)
-    assert at.direct.held == WINDOW
-
-
-@played
-async def test_a_frame_passes_after_the_longest_pause_and_the_next_does_not_wait_at_once(at: Bench) -> None:
-    relay = await at.joined()
-    taken = at.direct.try_acquire(LIMIT)
-    assert taken is not None
-    await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
-    await asyncio.sleep(PAUSE_SECONDS + 0.1)
-    assert at.pairs.asked == [("pass", relay.pair, 1)]
-    await at.told(PairEvent.DRAINED, relay, 1)
-    await at.told(PairEvent.FRAMES, relay, 2, 0, 1, FRAME, 0)
-    assert at.pairs.asked[1:] == [("pass", relay.pair, 2)]
-    assert overshoots(at) == {WatchOvershoot.PAUSE_OVER: 1, WatchOvershoot.PAUSED_BEFORE: 1}
-    taken.release()
-
-
-@played
 async def test_a_permit_ends_after_the_longest_hold_although_the_client_takes_nothing(at: Bench) -> None:
     relay = await at.joined()
     await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
     await asyncio.sleep(HOLD_SECONDS + 0.1)
     assert at.direct.held == 0
     assert overshoots(at) == {WatchOvershoot.HELD_TOO_LONG: 1}
-
-
-@played
-async def test_bytes_inside_a_frame_that_lie_take_a_permit_until_they_have_left(at: Bench) -> None:
-    relay = await at.joined()
-    await at.told(PairEvent.INSIDE, relay, 3, FRAME)
-    assert at.direct.held == FRAME
-    await at.told(PairEvent.DRAINED, relay, 3)
-    assert at.direct.held == 0
-
-
-@played
-async def test_frames_that_passed_unasked_are_counted_by_their_number(at: Bench) -> None:
-    relay = await at.joined()
-    await at.told(PairEvent.PASSED, relay, 0, 2, 40, FRAME)
-    watch = at.counters.relay.watch
-    assert (watch.successes, watch.updates, watch.frame_bytes) == (2, 40, FRAME)
-    assert overshoots(at) == {WatchOvershoot.TOO_MANY: 42}
-    await at.told(PairEvent.UNWALKABLE, relay)
-    assert watch.unwalkable == 1
-
-
-@pytest.mark.parametrize(("flags", "expected"), [(1, {WatchOvershoot.BROKER_GONE: 1}), (2, {}), (0, {})])
-def test_a_pair_that_ends_while_its_frame_waits_leaves_the_queue(flags: int, expected: dict[str, int]) -> None:
-    @played
-    async def play(at: Bench) -> None:
-        relay = await at.joined()
-        taken = at.direct.try_acquire(LIMIT)
-        assert taken is not None
-        await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
-        assert at.direct.queue_size == 1
-        await at.told(PairEvent.ENDED, relay, PairEnd.BROKER_ERROR, 104, 0, FRAME, flags)
-        assert at.direct.queue_size == 0
-        taken.release()
-        await asyncio.sleep(1)
-        # No answer goes to a pair that is over.
-        assert at.pairs.asked == []
-        assert (at.causes, overshoots(at)) == ([DisconnectCause.CONNECTION_RESET], expected)
-
-    play()
 
 
 # --- ends -----------------------------------------------------------------------------------------
