@@ -1,9 +1,7 @@
 """The pump writes in short turns to whoever has room; what happens to one socket is no other's business."""
 
 import asyncio
-import gc
 import os
-import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -229,41 +227,6 @@ async def test_a_write_that_fails_ends_its_own_connection_only(error: Exception)
         assert bad.cause is (DisconnectCause.INTERNAL_ERROR if is_bug else DisconnectCause.CONNECTION_RESET)
         assert bad.crashes == ([error] if is_bug else [])
         assert good.open
-
-
-@virtual
-async def test_a_write_that_fails_leaves_nothing_to_the_garbage_collector() -> None:
-    async with bench() as on:
-        endpoint = on.endpoint()
-        endpoint.abort(DisconnectCause.IDLE)
-        sending = on.send(endpoint, on.pages(b"body"))
-        failed = weakref.WeakSet[ConnectionClosed]()
-        gc.collect()
-        gc.disable()
-        try:
-            try:
-                await sending
-            except ConnectionClosed as error:
-                failed.add(error)
-            del sending
-            await turns(3)
-            assert not failed
-        finally:
-            gc.enable()
-
-
-@virtual
-async def test_a_peer_that_leaves_while_there_is_no_room_ends_the_write() -> None:
-    async with bench() as on:
-        endpoint = on.endpoint()
-        full(endpoint)
-        sending = on.send(endpoint, on.pages(bytes(MIB)))
-        await turns(20)
-        assert not sending.done()
-        endpoint.peer.close()
-        with pytest.raises(ConnectionClosed):
-            await sending
-        assert endpoint.cause is DisconnectCause.CONNECTION_RESET
 
 
 @pytest.mark.parametrize("stage", [0, 1, 20])

@@ -33,18 +33,6 @@ class Connection:
         self.buffer.answer_begins()
 
 
-def test_a_connection_has_the_large_buffer_once_it_reads_a_large_answer() -> None:
-    buffers = ReceiveBuffers(LARGE, BEYOND)
-    connection = Connection(buffers)
-    assert connection.size == SMALL
-    connection.reads(SMALL)
-    assert (connection.size, buffers.memory.used_bytes) == (SMALL, 0)
-    connection.reads(SMALL + 1)
-    assert (connection.size, buffers.memory.used_bytes) == (LARGE, BEYOND)
-    connection.buffer.close()
-    assert buffers.memory.used_bytes == 0
-
-
 def test_a_quiet_connection_gives_it_to_the_next_and_one_with_questions_does_not() -> None:
     buffers = ReceiveBuffers(LARGE, BEYOND)
     first, second = Connection(buffers), Connection(buffers)

@@ -12,7 +12,6 @@ from proxy.config.values import SMALL_SEND_BUFFER_BYTES
 from proxy.net.counters import NetCounters
 from proxy.net.send_buffers import (
     LONGEST_WAIT_SECONDS,
-    MIDDLE_BYTES,
     MIDDLE_PART,
     STILL_SECONDS,
     TRIM_SECONDS,
@@ -183,26 +182,6 @@ class TestAnswersThatWait:
                 client.buffer.close()
 
     @virtual
-    async def test_who_has_waited_in_vain_has_a_buffer_of_middle_size_while_there_is_one_and_then_a_small_one(
-        self,
-    ) -> None:
-        async with staged(4) as on:
-            holding = [on.large() for _ in range(4)]
-            waiting = [Client(on) for _ in range(3)]
-            await asyncio.gather(*(on.begin(client.buffer) for client in waiting))
-            assert [client.size for client in waiting] == [2 * MIDDLE_BYTES, 2 * SMALL, 2 * SMALL]
-            assert on.counters.small_buffer_answers == 3
-            newcomer = Client(on)
-            now = on.loop.time()
-            await begun(newcomer.buffer)
-            assert (on.loop.time(), newcomer.size) == (now, 2 * SMALL)
-            waiting[0].buffer.close()
-            await begun(waiting[1].buffer)
-            assert (on.loop.time(), waiting[1].size) == (now, 2 * MIDDLE_BYTES)
-            for client in (*holding, *waiting, newcomer):
-                client.buffer.close()
-
-    @virtual
     async def test_who_leaves_while_it_waits_goes_on_at_once(self) -> None:
         async with staged(1) as on:
             holding, leaving = on.large(), Client(on)
@@ -317,24 +296,4 @@ async def test_a_lower_sum_is_kept_as_soon_as_clients_have_taken_their_answers()
             await asyncio.sleep(1.5 * TRIM_SECONDS)
             assert on.buffers.memory.used_bytes == (2 - left) * BEYOND
         for client in clients:
-            client.buffer.close()
-
-
-@virtual
-async def test_an_answer_whose_own_socket_raises_keeps_no_other_waiting() -> None:
-    async with staged(5) as on:
-        holders, broken, other = [on.large() for _ in range(5)], Client(on), Client(on)
-        begun = [on.begin(client.buffer) for client in (broken, other)]
-        await asyncio.sleep(0)
-        usual = broken.own_socket
-
-        def fail() -> Socket:
-            raise ValueError
-
-        broken.own_socket = fail  # type: ignore[method-assign]
-        await asyncio.sleep(LONGEST_WAIT_SECONDS)
-        assert all(task.done() for task in begun)
-        assert on.counters.shared.internal_errors == {"send buffers": 1}
-        broken.own_socket = usual  # type: ignore[method-assign]
-        for client in (*holders, broken, other):
             client.buffer.close()

@@ -95,15 +95,6 @@ class TestUpdatesOfKeys:
             assert endpoint.ends == []
 
     @on_both_loops
-    async def test_a_row_without_data_ends_the_connection_and_is_named(self, tmp_path: Path) -> None:
-        async with updating_link(tmp_path) as (endpoint, peer, hand):
-            flood = hand.updates(NO_DATA_BYTES // UPDATE_BYTES + 200, requested=False)
-            await Peer.send(peer, flood)
-            await eventually(lambda: endpoint.ends)
-            assert endpoint.ends == [DisconnectCause.TLS_ERROR]
-            assert "than its data explain" in endpoint.detail
-
-    @on_both_loops
     async def test_data_between_does_not_hide_a_flood(self, tmp_path: Path) -> None:
         async with updating_link(tmp_path) as (endpoint, peer, hand):
             rounds = OWN_REPLIES_BYTES // (8 * UPDATE_BYTES) + 2

@@ -9,7 +9,6 @@ import trustme
 
 from proxy.config.config import Config
 from proxy.net.tls.contexts import Name, context_settings, load
-from tests.support.auth.revocation import revocation_list
 from tests.support.auth.tls import HOST, PemFiles, authority, client_context
 
 MODERN, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2
@@ -79,20 +78,6 @@ def test_a_client_that_is_not_asked_for_a_certificate_resumes(
     server, context = served(files), client(version, tickets=tickets)
     near, _ = shaken(server, context)
     assert shaken(server, context, near.session)[0].session_reused
-
-
-@pytest.mark.parametrize("version", [MODERN, OLD])
-def test_a_certificate_of_another_authority_or_on_a_list_is_refused(
-    files: PemFiles, tmp_path: Path, version: ssl.TLSVersion
-) -> None:
-    good, bad, strange = (authority(of).issue_cert("somebody") for of in ("first", "first", "second"))
-    lists = tmp_path / "lists.pem"
-    lists.write_bytes(revocation_list(revoked=[bad]))
-    server = served(files, tlsTrustCertsFilePath=files.trust, tlsCertificateRevocationListFilePath=lists)
-    for leaf in (bad, strange):
-        shaken(server, client(version, own=good))
-        with pytest.raises(ssl.SSLError, match="certificate"):
-            shaken(server, client(version, own=leaf))
 
 
 def test_versions_and_suites_stay_those_of_the_configuration(files: PemFiles) -> None:
