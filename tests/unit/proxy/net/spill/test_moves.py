@@ -230,16 +230,6 @@ async def test_only_the_unsent_rest_moves() -> None:
 
 
 @virtual
-async def test_a_shared_list_moves_as_a_whole_for_members_that_have_not_begun() -> None:
-    async with stage() as on:
-        body, memory = on.list(Reader(MIB), Reader(2 * MIB), shared=True)
-        await on.slow()
-        await on.writers.finish()
-        assert await on.contents(body) == memory.data[:LIST_BYTES]
-        assert len(on.disk.files) == 1
-
-
-@virtual
 async def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
     async with stage() as on:
         bodies = [on.list(Reader())[0] for _ in range(3)]
@@ -264,39 +254,6 @@ async def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_a
 
 
 @virtual
-async def test_a_disk_that_fails_is_left_alone_for_a_second_and_logged_once() -> None:
-    async with stage() as on:
-        body, _ = on.list(Reader())
-        on.disk.fail("write", errno.EIO)
-        await on.slow()
-        await on.writers.finish()
-        await on.windows_pass()
-        assert not on.writers.calls
-        await on.windows_pass()
-        await on.windows_pass()
-        assert on.writers.calls
-        on.disk.faults.clear()
-        await on.writers.finish()
-        assert body.file is not None
-        (line,) = on.lines
-        assert (line["reason"], line["change"], line["lists"]) == ("disk_error", "topicListSpillDirectory", 1)
-        assert line["level"] == "warning"
-
-
-@virtual
-async def test_without_space_a_list_stays_and_the_log_names_the_key() -> None:
-    async with stage(limit=3 * MIB) as on:
-        on.list(Reader())
-        on.list(Reader())
-        await on.slow()
-        await on.writers.finish()
-        assert [each.file is None for each in on.bodies].count(True) == 1
-        assert on.counters.kept["no_space"] >= 1
-        assert on.space.lacking > 0
-        assert on.lines[0]["change"] == "topicListSpillMaxMB"
-
-
-@virtual
 async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
     async with stage(limit=3 * MIB) as on:
         on.list(Reader())
@@ -306,6 +263,9 @@ async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one()
         (stays,) = [each for each in on.bodies if each.file is None]
         (moved,) = [each for each in on.bodies if each.file is not None]
         assert (stays.kept, moved.kept) == (True, False)
+        assert on.counters.kept["no_space"] >= 1
+        assert on.space.lacking > 0
+        assert on.lines[0]["change"] == "topicListSpillMaxMB"
         moved.close()
         await on.writers.finish()
         await on.windows_pass()
@@ -330,6 +290,9 @@ async def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
         assert not on.space.has_room_for(LIST_BYTES, "a"), "nobody knows yet"
         await on.writers.finish()
         assert (body.file is not None, on.space.has_room_for(LIST_BYTES, "a")) == (True, True)
+        (line,) = on.lines
+        told = (line["level"], line["reason"], line["change"], line["lists"])
+        assert told == ("warning", "disk_error", "topicListSpillDirectory", 1)
 
 
 @virtual
