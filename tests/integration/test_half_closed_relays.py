@@ -6,7 +6,6 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets, transport
-from proxy.relay.engine import Direction
 from tests.integration.test_direct_mode import Pair, Side, paired, sides, stop_the_relay
 from tests.integration.test_relay_contract import read_on, turns
 from tests.support.clients.async_client import AsyncClient
@@ -165,23 +164,6 @@ async def test_without_a_read_timeout_a_half_closed_relay_on_which_nothing_moves
         relay.tick(now + ended_sockets.LONGEST_SECONDS + 1)
         relay.tick(now + 2 * ended_sockets.LONGEST_SECONDS + 2)
         await pair.over("read_timeout")
-
-
-@sides
-async def test_one_that_still_sends_behind_the_fin_of_the_other_takes_its_bytes_meanwhile(side: Side) -> None:
-    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
-        sent = await with_a_fin(pair, side)
-        sender, reader, direction = pair.ends(side)
-        got = b""
-        while len(got) < len(sent):
-            await reader.send(b"and more")
-            assert await sender.receive(8) == b"and more"
-            got += await reader.receive(min(64 * 1024, len(sent) - len(got)))
-        assert got + await reader.rest() == sent
-        assert pair.relay.snapshot().moved[Direction(1 - direction)] > 0
-        reader.fin()
-        assert await sender.rest() == b""
-        await pair.over(f"{side}_closed")
 
 
 @sides

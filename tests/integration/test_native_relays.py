@@ -68,24 +68,6 @@ async def native(**keys: Any) -> AsyncIterator[tuple[Stage, NativeEngine]]:
         yield stage, engine
 
 
-class Refusing:
-    """The engine's pairs, of which the next is refused."""
-
-    def __init__(self, pairs: Any, error: type[Exception]) -> None:
-        self._pairs = pairs
-        self._errors = [error]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._pairs, name)
-
-    def join(self, *given: Any) -> int:
-        if self._errors:
-            # A name for the error would keep it, and this frame with it.
-            raise self._errors.pop()(errno.ENOMEM, "no memory")
-        pair: int = self._pairs.join(*given)
-        return pair
-
-
 def refusals(stage: Stage) -> int:
     return stage.proxy.counters.relay.native_refusals
 
@@ -137,28 +119,6 @@ async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(
         assert (refusals(stage), len(engine)) == (1, 1)
 
 
-@pytest.mark.threat("no-descriptor-hand-over")
-@pytest.mark.parametrize("stopped", [False, True])
-async def test_a_pair_that_the_threads_refuse_is_the_loops_and_loses_nothing(stopped: bool) -> None:
-    behind = os.urandom(50 * KIB)
-    async with native() as (stage, engine), raw_broker(greet) as broker:
-        engine.pairs = Refusing(engine.pairs, RuntimeError if stopped else OSError)
-        refused = await joined(stage, broker)
-        await refused.client.send(behind)
-        assert await refused.broker.receive(len(behind)) == behind
-        await refused.broker.send(behind)
-        assert await refused.client.receive(len(behind)) == behind
-        assert (refusals(stage), len(engine)) == (1, 0)
-        refused.client.close()
-        assert await refused.broker.rest() == b""
-        refused.broker.close()
-        await stage.until(lambda: stage.caused("client_closed") == 1, "an end")
-        taken = await joined(stage, broker)
-        await taken.client.send(b"x")
-        assert await taken.broker.receive(1) == b"x"
-        assert len(engine) == 1
-
-
 async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on() -> None:
     async with native() as (stage, _), raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -176,9 +136,6 @@ async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on
 
         assert 0 < row()["spliced_bytes"] <= row()["to_client_bytes"] == len(payload)
         await stage.until(lambda: row()["idle_seconds"] > 0, "a moment without a byte")
-
-
-# --- floods ---------------------------------------------------------------------------------------
 
 
 # --- the end of a thread --------------------------------------------------------------------------

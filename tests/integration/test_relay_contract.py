@@ -144,17 +144,6 @@ async def test_the_read_timeout_does_not_run_in_a_pause() -> None:
 # --- ends -----------------------------------------------------------------------------------------
 
 
-async def test_a_close_sends_what_is_held_and_its_cause_is_the_cause() -> None:
-    async with paired() as pair:
-        sent = await pour_until_still(pair, "broker")
-        pair.relay.close(DisconnectCause.CREDENTIALS_EXPIRED)
-        received = await pair.client.rest()
-        # What was still in the kernel behind the proxy is nobody's promise.
-        assert sent.startswith(received)
-        assert received
-        await pair.over("credentials_expired")
-
-
 async def test_an_abort_ends_both_sides_at_once_and_resets_a_client_that_has_much_to_read() -> None:
     async with paired() as pair:
         await pour_until_still(pair, "broker")

@@ -118,20 +118,6 @@ async def test_bytes_pass_unchanged_both_ways_at_once(files: PemFiles, client_tl
         assert (counters.relay.relay_bytes_to_broker, counters.relay.relay_bytes_to_client) == (len(up), len(down))
 
 
-@sides
-async def test_one_that_does_not_read_stops_the_other(files: PemFiles, client_tls: bool, broker_tls: bool) -> None:
-    async with joined(files, client_tls, broker_tls) as (stage, client, broker):
-        (relay,), piece, sent = stage.sessions, os.urandom(64 * KIB), bytearray()
-        while relay.broker.reading:
-            assert len(sent) < 64 * MIB
-            await broker.send(piece)
-            sent += piece
-            await asyncio.sleep(0)
-        # One read of the other side, and what its records add.
-        assert 0 < relay.client.transport.get_write_buffer_size() <= stage.proxy.config.relay_buffer_bytes + 32 * KIB
-        assert await client.receive(len(sent)) == bytes(sent)
-
-
 async def test_a_client_that_half_closes_ends_a_pair_whose_broker_cannot_be_told(files: PemFiles) -> None:
     async with joined(files, client_tls=False, broker_tls=True) as (stage, client, broker):
         await client.send(b"last words")

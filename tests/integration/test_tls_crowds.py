@@ -75,19 +75,6 @@ async def test_clients_with_a_part_of_a_hello_hold_no_place(
         assert len(stage.proxy.sessions) == MANY + 1
 
 
-async def test_a_hello_in_pieces_is_a_hello(files: PemFiles) -> None:
-    async with staged(**files.server_keys) as stage:
-        plain = await stage.client(port=stage.proxy.tls_port)
-        client = TlsClient(plain.sock, client_context())
-        with suppress(ssl.SSLWantReadError):
-            client.sealer.tls.do_handshake()
-        whole = client.sealer.outgoing.read()
-        for byte in whole:
-            await plain.send(bytes((byte,)))
-        await client.shake()
-        await client.connect()
-
-
 @pytest.mark.threat("hello-then-silence")
 async def test_half_done_handshakes_never_hold_more_than_their_places(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
