@@ -185,33 +185,20 @@ async def test_a_large_frame_that_is_not_served_needs_no_permit() -> None:
         assert stage.direct.statistics().peak_held == 0
 
 
-@pytest.mark.threat("announced-frames")
-async def test_frames_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
+@pytest.mark.threat("announced-frames", "large-connect")
+@pytest.mark.parametrize("greeted", [True, False], ids=["a request", "a CONNECT"])
+async def test_frames_that_are_announced_hold_nothing_and_a_list_is_served_at_once(greeted: bool) -> None:
     # A tenth of what once held all of the default limit: 34 connections, 6.8 KB in all.
     async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
         for _ in range(34):
-            client = await stage.connected()
-            await client.send(exactly(MIB)[:200])
+            client = await (stage.connected() if greeted else stage.client())
+            await client.send((exactly(MIB) if greeted else connect_frame(auth_data=bytes(63 * KIB)))[:200])
         await stage.until(lambda: len(stage.proxy.services.uploads) == 34, "34 frames that begin")
         for number in range(3):
             await (await stage.connected()).topics(namespace(number))
         assert stage.direct.statistics().peak_held < 3 * LIST_BYTES
-        assert stage.direct.statistics().queued == 0
+        assert stage.direct.statistics().queued == stage.handshakes.held == 0
         assert len(stage.proxy.services.uploads) == 34
-
-
-@pytest.mark.threat("large-connect")
-async def test_connects_that_are_announced_hold_nothing_and_a_list_is_served_at_once() -> None:
-    async with staged(maxTopicListInFlightDirectMemSizeMB=10) as stage:
-        for _ in range(55):
-            client = await stage.client()
-            await client.send(connect_frame(auth_data=bytes(63 * KIB))[:200])
-        await stage.until(lambda: len(stage.proxy.services.uploads) == 55, "55 frames that begin")
-        assert stage.handshakes.held == 0
-        for number in range(3):
-            await (await stage.connected()).topics(namespace(number))
-        assert stage.direct.statistics().peak_held < 3 * LIST_BYTES
-        assert len(stage.proxy.services.uploads) == 55
 
 
 @pytest.mark.threat("large-frames-stop")

@@ -14,7 +14,6 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.cli.demo.session import message_frame
 from proxy.cli.demo.topics import ListedTopics
-from proxy.core.process_memory import resident_bytes
 from proxy.relay.counters import WatchCounters, WatchOvershoot
 from proxy.relay.engine import Relay
 from proxy.relay.watch_limits import SHARE_PART
@@ -169,21 +168,6 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
             assert stage.direct.held <= stage.direct.limit // SHARE_PART
             for task in pouring:
                 task.cancel()
-
-
-async def test_a_frame_is_streamed_and_never_stored(huge: bytes) -> None:
-    async with paired() as pair:
-        frame, client = memoryview(huge), pair.client
-        place = memoryview(bytearray(MIB))
-        loop, got = asyncio.get_running_loop(), 0
-        before = resident_bytes() or 0
-        async with asyncio.TaskGroup() as group:
-            group.create_task(loop.sock_sendall(pair.broker.sock, huge))
-            while got < len(huge):
-                count = await loop.sock_recv_into(client.sock, place)
-                assert place[:count] == frame[got : got + count]
-                got += count
-                assert (resident_bytes() or 0) - before < 8 * MIB
 
 
 # --- nobody is cut off ----------------------------------------------------------------------------

@@ -7,9 +7,6 @@ import pytest
 from tests.integration.test_watch_limits import *  # noqa: F403
 from tests.support.auth.tls import serve_with_tls
 
-# Reads plaintext past its client.
-del test_a_frame_is_streamed_and_never_stored  # noqa: F821
-
 
 @pytest.fixture
 def relay_engine() -> str:

@@ -115,17 +115,6 @@ async def test_a_connection_is_paused_for_half_of_the_time_at_most(setting: Sett
     taken.release()
 
 
-@played()
-async def test_the_longest_pause_may_change_while_a_relay_lives(setting: Setting) -> None:
-    taken = setting.exhaust()
-    setting.limits.max_pause_seconds = 0
-    setting.deliver(SMALL)
-    assert setting.received == SMALL
-    assert setting.overshoots == {WatchOvershoot.PAUSE_OVER: 1}
-    assert setting.watch.pauses == 0
-    taken.release()
-
-
 @played(max_queue=1)
 async def test_with_a_full_queue_a_frame_passes_at_once(setting: Setting) -> None:
     taken = setting.exhaust()
@@ -182,22 +171,6 @@ async def test_the_end_of_the_client_after_the_grant_leaves_nothing_held(setting
     assert setting.direct.held == 0
 
 
-@played(max_pause_seconds=1000.0)
-async def test_a_pause_longer_than_the_read_timeout_does_not_end_the_pair(setting: Setting) -> None:
-    taken = setting.exhaust()
-    setting.deliver(SMALL)
-    for _ in range(10):
-        await asyncio.sleep(20)
-        setting.relay.tick(asyncio.get_running_loop().time())
-    assert setting.ended == []
-    taken.release()
-    await asyncio.sleep(0)
-    for _ in range(10):
-        await asyncio.sleep(20)
-        setting.relay.tick(asyncio.get_running_loop().time())
-    assert setting.ended == [DisconnectCause.READ_TIMEOUT]
-
-
 @played()
 async def test_a_crash_of_the_walk_ends_its_own_pair_only(setting: Setting) -> None:
     def crash(*_: object) -> None:
@@ -230,19 +203,6 @@ async def test_tiny_frames_behind_large_ones_are_parsed_a_small_read_at_a_time(s
     assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
     # Payloads are read in large pieces all the same.
     assert max(sizes) == WINDOW
-
-
-@played()
-async def test_a_fin_waits_behind_the_bytes_that_wait(setting: Setting) -> None:
-    taken = setting.exhaust()
-    setting.deliver(SMALL)
-    setting.relay.broker.eof_received()
-    assert setting.relay.finished_by(setting.relay.broker) is False
-    await asyncio.sleep(0)
-    taken.release()
-    await asyncio.sleep(0)
-    assert setting.received == SMALL
-    assert setting.relay.finished_by(setting.relay.broker)
 
 
 @played()
