@@ -6,8 +6,7 @@ use std::net::TcpStream;
 use std::os::fd::{AsRawFd, IntoRawFd};
 use std::thread;
 
-use super::{is_reset, noise, read, read_all, reset, tcp, Stand};
-use crate::relay::body::TOLD_BYTES;
+use super::{is_reset, noise, read, read_all, tcp, Stand};
 use crate::relay::queue::{Cause, Command, Event, Kind};
 use crate::relay::sys;
 
@@ -106,24 +105,6 @@ fn a_full_socket_waits_and_holds_up_nobody() {
 }
 
 #[test]
-fn progress_is_told_now_and_then() {
-    let mut stand = Stand::new(1);
-    let bytes = noise(5 * MIB);
-    let (id, mut far) = write(&stand, &bytes);
-    assert!(read(&mut far, bytes.len()) == bytes);
-    let mut told = Vec::new();
-    loop {
-        let event = stand.next();
-        if event.kind == Kind::BodyEnded {
-            break;
-        }
-        assert_eq!((event.kind, event.pair), (Kind::BodyMoved, id));
-        told.push(event.values[0] / TOLD_BYTES);
-    }
-    assert_eq!(told, [1, 2, 3, 4]);
-}
-
-#[test]
 fn a_body_that_is_let_go_of_ends_with_a_reset_if_much_is_under_way() {
     let mut stand = Stand::new(1);
     let (id, mut far) = write(&stand, &noise(8 * MIB));
@@ -134,18 +115,6 @@ fn a_body_that_is_let_go_of_ends_with_a_reset_if_much_is_under_way() {
     // Twice, or too late, is nothing.
     stand.engine.end_write(id);
     assert!(stand.next_within(50).is_none());
-    assert!(quiet(&stand));
-}
-
-#[test]
-fn a_peer_that_resets_ends_a_body_that_waits_for_room() {
-    let mut stand = Stand::new(1);
-    let (id, far) = write(&stand, &noise(8 * MIB));
-    until_full(&stand, id);
-    reset(far);
-    let [_, errno, cause] = ended(&mut stand, id);
-    assert!([libc::ECONNRESET, libc::EPIPE].contains(&(errno as i32)), "{errno}");
-    assert_eq!(cause, Cause::ClientReset as u64);
     assert!(quiet(&stand));
 }
 

@@ -1,4 +1,4 @@
-//! How bytes and watch frames pass, beyond what whole proxies show: tests/integration/test_relay_contract.py and others.
+//! How bytes and watch frames pass, beyond what whole proxies show (tests/integration/test_relay_contract.py).
 
 use std::io::Write;
 use std::thread;

@@ -2,30 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::direction::Script;
 use super::Random;
 use crate::relay::pool::{Pool, Share};
 use crate::relay::worker::Clock;
-
-struct Sink(usize);
-
-impl crate::relay::direction::Ends for Sink {
-    fn receive(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
-        unreachable!()
-    }
-    fn send(&mut self, _: &[u8]) -> std::io::Result<usize> {
-        unreachable!()
-    }
-    fn fill(&mut self, _: &mut crate::relay::pipes::Pipe, _: usize) -> std::io::Result<usize> {
-        unreachable!()
-    }
-    fn empty(&mut self, _: &mut crate::relay::pipes::Pipe) -> std::io::Result<usize> {
-        unreachable!()
-    }
-    fn room(&mut self, _: usize) -> usize {
-        self.0
-    }
-    fn finish(&mut self) {}
-}
 
 /// Holds a part of a read.
 fn hold(lane: &crate::relay::stats::Lane, random: &mut Random, read: usize) {
@@ -54,7 +34,7 @@ fn the_books_are_the_sum_of_what_is_kept_and_everybody_has_a_turn() {
             match random.below(3) {
                 // Readable: reads if nothing is held, and its sink takes a part.
                 0 if lane.held() == 0 => {
-                    let allowed = mutes[one].allowance((one as u64, 1), lane, &mut Sink(0), &mut share);
+                    let allowed = mutes[one].allowance((one as u64, 1), lane, &mut Script::default(), &mut share);
                     if allowed == 0 {
                         waited.entry(one).or_insert(0);
                     } else {
@@ -76,7 +56,7 @@ fn the_books_are_the_sum_of_what_is_kept_and_everybody_has_a_turn() {
                         assert!(waited.remove(&turn).is_some(), "only who waits has a turn");
                         let lane = &stats[turn].lanes[1];
                         mutes[turn].grant(lane);
-                        let allowed = mutes[turn].allowance((id, 1), lane, &mut Sink(0), &mut share);
+                        let allowed = mutes[turn].allowance((id, 1), lane, &mut Script::default(), &mut share);
                         assert_eq!(allowed, usize::MAX);
                         hold(lane, &mut random, READ as usize);
                         for turns in waited.values_mut() {

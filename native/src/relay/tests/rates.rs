@@ -49,7 +49,7 @@ fn paused(stand: &Stand, pair: &Joined, reasons: u32) {
 }
 
 #[test]
-fn topics_without_a_limit_and_other_clients_go_on() {
+fn clients_of_topics_without_a_limit_go_on() {
     let mut stand = Stand::new(1);
     let mut pair = limited(&mut stand, 1.0);
     let mut other = counted(&mut stand);
@@ -59,13 +59,6 @@ fn topics_without_a_limit_and_other_clients_go_on() {
     drain(&mut pair);
     paused(&stand, &pair, 8);
     pass(&mut other, &send(1, 1, 1_000_000));
-    // A second client of the topic has one read, and waits then.
-    let mut second = counted(&mut stand);
-    second.client.write_all(&producer(5, TOPIC)).unwrap();
-    answer(&mut stand, &second, TOPIC, 1);
-    read(&mut second.broker, producer(5, TOPIC).len());
-    pass(&mut second, &send(5, 1, 10));
-    paused(&stand, &second, 8);
 }
 
 #[test]
@@ -116,47 +109,29 @@ fn a_drip_waits_for_a_reason_that_it_does_not_ignore_and_two_are_one() {
 }
 
 #[test]
-fn a_whole_read_passes_in_a_pause_and_no_more_wherever_it_ends_in_a_frame() {
+fn a_whole_read_passes_in_a_pause_and_no_more_and_so_it_is_for_a_pair_that_is_not_counted() {
     let mut stand = Stand::new(1);
-    let mut pair = counted(&mut stand);
-    pass(&mut pair, &send(1, 1, 10));
-    stand.engine.pause(pair.id, 0, 4);
-    let before = stand.record(&pair);
-    let large = send(1, 1, super::BUFFER * 4);
-    let mut client = pair.client.try_clone().unwrap();
-    let sent = large.clone();
-    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
-    std::thread::sleep(Duration::from_millis(20));
-    stand.engine.send(pair.id, Command::Drip(pair.id, 0, true));
-    let record = stand.until(&pair, |record| record.client_reads > before.client_reads);
-    std::thread::sleep(Duration::from_millis(20));
-    let passed = stand.record(&pair).to_broker_bytes - before.to_broker_bytes;
-    assert!(passed > 0 && passed <= super::BUFFER as u64);
-    assert_eq!(record.pauses_to_broker, 4);
-    // The next drip passes the rest of that frame.
-    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
-    assert!(read(&mut pair.broker, large.len()) == large);
-    writer.join().unwrap();
-}
-
-#[test]
-fn a_drip_of_a_pair_that_is_not_counted_is_one_read() {
-    let stand = Stand::new(1);
-    let mut pair = stand.join();
-    pass(&mut pair, b"x");
-    stand.engine.pause(pair.id, 0, 4);
-    let bytes = super::noise(super::BUFFER * 3);
-    let mut client = pair.client.try_clone().unwrap();
-    let sent = bytes.clone();
-    let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
-    std::thread::sleep(Duration::from_millis(20));
-    stand.engine.send(pair.id, Command::Drip(pair.id, 0, false));
-    let record = stand.until(&pair, |record| record.client_reads == 2);
-    assert!(record.to_broker_bytes <= 1 + super::BUFFER as u64);
-    assert_eq!(record.pauses_to_broker, 4);
-    stand.engine.resume(pair.id, 0, 4);
-    assert!(read(&mut pair.broker, bytes.len()) == bytes);
-    writer.join().unwrap();
+    for is_counted in [true, false] {
+        stand.counts = is_counted;
+        let mut pair = stand.join();
+        stand.engine.pause(pair.id, 0, 4);
+        let large = send(1, 1, super::BUFFER * 4);
+        let mut client = pair.client.try_clone().unwrap();
+        let sent = large.clone();
+        let writer = std::thread::spawn(move || client.write_all(&sent).unwrap());
+        std::thread::sleep(Duration::from_millis(20));
+        let before = stand.record(&pair);
+        stand.engine.send(pair.id, Command::Drip(pair.id, 0, is_counted));
+        stand.until(&pair, |record| record.client_reads > before.client_reads);
+        std::thread::sleep(Duration::from_millis(20));
+        let record = stand.record(&pair);
+        let passed = record.to_broker_bytes - before.to_broker_bytes;
+        assert!(passed > 0 && passed <= super::BUFFER as u64);
+        assert_eq!(record.pauses_to_broker, 4);
+        stand.engine.resume(pair.id, 0, 4);
+        assert!(read(&mut pair.broker, large.len()) == large);
+        writer.join().unwrap();
+    }
 }
 
 #[test]
