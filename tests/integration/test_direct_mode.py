@@ -254,18 +254,6 @@ async def test_one_that_does_not_read_stops_the_other_and_costs_one_buffer(side:
         await pair.stage.until(lambda: reads(pair.relay, sent_to), "the flow going on")
 
 
-async def test_a_relay_that_stands_still_holds_up_no_other() -> None:
-    async with staged() as stage, raw_broker(greet) as broker:
-        stuck = await joined(stage, broker)
-        await stop_the_relay(stuck, "broker")
-        client = await stage.client()
-        await client.connect(target=f"127.0.0.1:{broker.port}")
-        data = os.urandom(MIB)
-        received, _ = await asyncio.gather(client.receive(MIB), broker.peers[1].send(data))
-        assert received == data
-        await (await stage.connected()).ping()
-
-
 # --- the end --------------------------------------------------------------------------------------
 
 

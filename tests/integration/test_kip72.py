@@ -141,7 +141,7 @@ async def test_k2_both_bounds_hold_beside_each_other() -> None:
 
 
 @pytest.mark.threat("unreading-consumers")
-async def test_k5_a_consumer_that_reads_is_served_while_others_use_the_pool_up() -> None:
+async def test_k5_k7_a_newcomer_that_reads_is_served_while_others_use_the_pool_up() -> None:
     async with pooled() as (stage, broker):
         await stalled(stage, broker, MANY)
         pool = pool_of(stage)
@@ -173,16 +173,6 @@ async def test_k6_memory_comes_back_when_a_relay_ends_with_bytes_held(end: str) 
                 pair.client.reset()
         await stage.until(lambda: not len(stage.proxy.sessions), "the end of all relays")
         await stage.until(lambda: pool.used_bytes == 0 and pool.muted == 0, "all memory back")
-
-
-async def test_k7_handshakes_and_what_is_taken_at_once_never_wait() -> None:
-    async with pooled() as (stage, broker):
-        await stalled(stage, broker, MANY)
-        pair = await joined(stage, broker)
-        await pair.client.send(b"a command")
-        assert await pair.broker.receive(9) == b"a command"
-        await pair.broker.send(b"an answer")
-        assert await pair.client.receive(9) == b"an answer"
 
 
 async def test_k8_another_reason_outlasts_the_wait_for_memory() -> None:

@@ -286,15 +286,6 @@ async def test_a_frame_that_came_behind_the_handshake_is_limited_too() -> None:
 # --- the switch -----------------------------------------------------------------------------------
 
 
-async def test_switched_off_the_relay_is_raw() -> None:
-    async with paired(watchTopicListLimitEnabled="false") as pair:
-        taken = exhaust(pair.stage)
-        await pair.broker.send(LIST + SNAPSHOT)
-        assert await pair.client.receive(len(LIST + SNAPSHOT)) == LIST + SNAPSHOT
-        assert (seen(pair.stage).successes, seen(pair.stage).updates) == (0, 0)
-        taken.release()
-
-
 async def test_the_switch_is_for_new_relays_and_spares_walked_ones() -> None:
     async with paired() as pair:
         taken = exhaust(pair.stage)

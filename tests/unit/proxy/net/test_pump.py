@@ -130,30 +130,6 @@ def full(endpoint: FakeEndpoint) -> int:
         return sent
 
 
-# --- bytes ----------------------------------------------------------------------------------------
-
-
-@on_both_loops
-async def test_slow_and_fast_readers_get_the_whole_frame() -> None:
-    data = os.urandom(MIB) * 5
-    body = PagedBody()
-    body.append(memoryview(data))
-    pump = Pump(asyncio.get_running_loop(), asyncio.get_running_loop().time)
-    async with recording_link(kernel_buffer_bytes=4096) as (slow, late), recording_link() as (fast, eager):
-        moved: list[int] = []
-        first = slow.loop.create_task(pump.send(slow, PREFIX, body, moved.append))
-        second = fast.loop.create_task(pump.send(fast, PREFIX + b"2", body, lambda count: None))
-        assert await eager.read(len(PREFIX) + 1 + len(data)) == PREFIX + b"2" + data
-        await second
-        assert not first.done()
-        assert await late.read(len(PREFIX) + len(data)) == PREFIX + data
-        await first
-        assert sum(moved) == len(PREFIX) + len(data)
-        assert len(pump) == 0
-    pump.close()
-    body.close()
-
-
 # --- turns ----------------------------------------------------------------------------------------
 
 
@@ -245,41 +221,6 @@ async def test_a_write_given_up_leaves_nothing(stage: int) -> None:
         filled = endpoint.received()
         await turns(20)
         assert endpoint.received() == 0 < filled
-
-
-@virtual
-async def test_the_next_owner_of_a_descriptor_gets_its_own_frame_and_nothing_else() -> None:
-    async with bench() as on:
-        gone, heir = on.endpoint(), on.endpoint()
-        full(gone)
-        full(heir)
-        first = on.send(gone, on.pages(b"A" * MIB))
-        await turns(20)
-        # The first connection's number goes to the second, before the first one's task has heard of its end.
-        gone.abort(DisconnectCause.CLIENT_CLOSED)
-        os.dup2(heir.fd, gone.fd)
-        heir.sock.close()
-        heir.sock, gone.sock = gone.sock, heir.sock
-        heir.fd = gone.fd
-        gone.fd = -1
-        second = on.send(heir, on.pages(b"B" * 1000))
-        await turns(20)
-        first.cancel()
-        await turns()
-        assert first.cancelled()
-        heir.peer.setblocking(False)
-        data = bytearray()
-        for _ in range(1000):
-            try:
-                data += heir.peer.recv(MIB)
-            except BlockingIOError:
-                await asyncio.sleep(0)
-            if second.done():
-                break
-        assert second.done()
-        data += heir.peer.recv(MIB) if len(data) < len(PREFIX) + 1000 else b""
-        assert data.strip(b"\0") == PREFIX + b"B" * 1000
-        assert b"A" not in data
 
 
 @on_both_loops

@@ -18,7 +18,6 @@ from proxy.net.write_watch import (
     QUICK_SECONDS,
     QUICK_SEEN_SECONDS,
     WriteLimits,
-    WriteLock,
     WriteProgress,
     WriteWatch,
 )
@@ -409,20 +408,3 @@ async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
 
 
 # --- the right to write a list to one client, and the promise of it -----------------------------------
-
-
-async def test_a_lane_tells_those_who_listen_that_it_may_be_free() -> None:
-    lane, told = WriteLock(), list[str]()
-
-    def tell() -> None:
-        told.append("told")
-
-    lane.listen(tell)
-    lane.reserve()
-    lane.unreserve()
-    await lane.acquire()
-    lane.release()
-    lane.forget(tell)
-    lane.reserve()
-    lane.unreserve()
-    assert told == ["told", "told"]
