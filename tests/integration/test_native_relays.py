@@ -3,8 +3,6 @@
 import asyncio
 import errno
 import fcntl
-import os
-import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.demo.script import AfterHandshake
 from proxy.cli.serve import THREAD_DIED
 from proxy.core.native import ENGINE_ABI
 from proxy.relay.native_engine import NativeEngine
@@ -21,7 +18,7 @@ from tests.integration.test_direct_mode import greet, joined
 from tests.integration.test_leaving import embedded
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, eventually
-from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.frames import send
 from tests.support.tools import native_extension
@@ -86,12 +83,6 @@ async def test_plain_relays_are_the_threads_and_logged_ones_the_loops() -> None:
         assert len(engine) == 1
         await (await stage.relayed()).ping()
         assert len(engine) == 2
-
-
-async def test_without_threads_the_loop_moves_everything() -> None:
-    async with staged(numIOThreads=0) as stage:
-        await (await stage.relayed()).ping()
-        assert stage.proxy.relay_engines.native is None
 
 
 # --- no room --------------------------------------------------------------------------------------
@@ -165,18 +156,3 @@ async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_
         (line,) = proxy.lines("a relay thread has died: the proxy ends, because it cannot relay reliably")
         assert (line["level"], line["thread"]) == ("error", 0)
         assert proxy.said("stopped")
-
-
-@pytest.mark.usefixtures("relay_engine")
-async def test_a_second_signal_ends_a_proxy_with_busy_relays_at_once(tmp_path: Path) -> None:
-    keys = {"shutdownDrainMillis": 600_000, "brokerProxyAllowedTargetPorts": "*"}
-    async with embedded() as broker, child_proxy(tmp_path, broker, **keys) as proxy:
-        broker.script.after_handshake = AfterHandshake.FLOOD
-        for _ in range(5):
-            client = await proxy.client()
-            client.sock.setsockopt(1, 8, SLOW_READER_RCVBUF)
-            await client.connect(target=f"{LOOPBACK}:{broker.port}")
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        await eventually(lambda: proxy.said("shutdown phase"), "the drain")
-        os.kill(proxy.child.pid, signal.SIGTERM)
-        assert await proxy.exit_code() == 0

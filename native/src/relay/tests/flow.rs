@@ -66,14 +66,6 @@ fn pauses_and_resumes_at_any_moment_lose_no_byte_and_no_wakeup() {
     });
 }
 
-#[test]
-fn pairs_are_spread_over_the_threads() {
-    let stand = Stand::new(2);
-    let pairs: Vec<_> = (0..10).map(|_| stand.join()).collect();
-    let on_first = pairs.iter().filter(|pair| stand.record(pair).thread == 0).count();
-    assert_eq!(on_first, 5);
-}
-
 /// One pair that keeps its thread busy, as told by the burdens; `with` gets that thread's index.
 fn beside_a_busy_thread(with: impl FnOnce(&Stand, u32)) {
     let stand = Stand::new(2);
