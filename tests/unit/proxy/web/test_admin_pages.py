@@ -12,7 +12,6 @@ from proxy.core.registry import Entry, Registry
 from proxy.web.admin import connections
 from proxy.web.admin.connections import WINDOW_ROWS, ConnectionsPage
 from proxy.web.admin.paging import SLICE_ROWS
-from proxy.web.admin.routes import ROUTES, check_answered
 from proxy.web.admin.slots import SILENT_SECONDS, AdminSlots
 
 
@@ -77,16 +76,6 @@ def test_a_walk_ends_however_many_come_meanwhile(monkeypatch: pytest.MonkeyPatch
     assert shown == WINDOW_ROWS + SLICE_ROWS
 
 
-def test_a_route_that_nothing_answers_is_refused_at_the_start() -> None:
-    shown = [route.name for route in ROUTES if not route.changes]
-    changed = [route.name for route in ROUTES if route.changes]
-    check_answered(shown, changed)
-    with pytest.raises(ValueError, match="views of the admin API differ: top"):
-        check_answered([name for name in shown if name != "top"], changed)
-    with pytest.raises(ValueError, match="actions of the admin API differ: greet"):
-        check_answered(shown, [*changed, "greet"])
-
-
 # --- slots ----------------------------------------------------------------------------------------
 
 
@@ -107,16 +96,6 @@ def full_of(*hosts: str) -> tuple[AdminSlots[Connection], list[Connection]]:
         slots.take(each)
     assert slots.full
     return slots, connections
-
-
-def test_a_complete_request_keeps_its_slot() -> None:
-    slots, connections = full_of("a", "a", "a")
-    slots.proven(connections[0])
-    assert slots.victim_for("operator", 0.0) is connections[1]
-    for each in connections:
-        slots.proven(each)
-    assert slots.victim_for("operator", 60.0) is None
-    assert slots.full
 
 
 def test_of_the_own_host_the_oldest_gives_way_when_it_has_been_silent() -> None:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from aiohttp import StreamReader
-from aiohttp.client_proto import ResponseHandler
 
 from proxy.core.loop_budget import LoopBudget
 from proxy.web.forward.broker_client import BrokerAnswers
-from proxy.web.http.pieces import PIECE_BYTES
 from tests.support.web.fake_socket import Socket
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
@@ -80,24 +78,6 @@ async def test_what_is_read_together_with_the_end_of_an_answer_keeps_its_connect
     assert await body.read() == b"own"
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 1000, PIECE_BYTES + 1])
-async def test_honest_answers_come_whole_and_leave_their_connection_to_others(
-    size: int, pair: tuple[socket.socket, socket.socket]
-) -> None:
-    connection, transport = asked(pair[0])
-    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4e20\r\n" + b"x" * 20_000 + b"\r\n0\r\n\r\n"
-    counted = EARLY * 3 + b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"x" * 20_000
-    for sent in (counted, chunked, counted):
-        ask(connection)
-        for begin in range(0, len(sent), size):
-            connection.data_received(sent[begin : begin + size])
-        while (answer := await connection.read())[0].code == 103:
-            pass
-        assert await answer[1].read() == b"x" * 20_000
-        assert connection.may_be_used
-    assert not transport.closed
-
-
 @pytest.mark.threat("bytes-behind-answer")
 @pytest.mark.parametrize("behind", [FOREIGN, b""])
 async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request(
@@ -113,24 +93,3 @@ async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request
     else:
         theirs.close()
     assert not connection.may_be_used
-
-
-@pytest.mark.parametrize("size", [1, 16, 1000, PIECE_BYTES + 1])
-async def test_a_header_without_an_end_is_parsed_in_few_pieces(size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    pieces: list[bytes] = []
-    usual = ResponseHandler.data_received
-
-    def parsed(connection: ResponseHandler, data: bytes) -> None:
-        pieces.append(data)
-        usual(connection, data)
-
-    monkeypatch.setattr(ResponseHandler, "data_received", parsed)
-    connection, _ = asked()
-    sent = b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 50
-    reads = range(0, len(sent), size)
-    for begin in reads:
-        connection.data_received(sent[begin : begin + size])
-        await asyncio.sleep(0)
-    assert b"".join(pieces) == sent
-    # The last byte of a read is parsed by itself.
-    assert len(pieces) <= 2 * len(reads)

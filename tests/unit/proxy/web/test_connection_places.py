@@ -29,18 +29,6 @@ def full_of(*hosts: str) -> tuple[ConnectionPlaces[Connection], list[Connection]
     return places, connections
 
 
-@pytest.mark.parametrize(("connections", "kept"), [(1, 0), (2, 1), (16, 2), (256, 32), (2048, 32)])
-def test_some_connections_are_kept_and_one_at_least_may_pass_on(connections: int, kept: int) -> None:
-    assert kept_of(connections) == kept
-
-
-def test_the_youngest_of_the_host_with_most_that_waits_leaves_for_another_host() -> None:
-    places, (_, _, second, third, _) = full_of("b", "a", "a", "a", "b")
-    assert places.victim_for("c") is third
-    places.admitted(third)
-    assert places.victim_for("c") is second
-
-
 @pytest.mark.parametrize("host", ["a", "b"])
 def test_nobody_leaves_for_a_host_that_would_then_have_most(host: str) -> None:
     places, _ = full_of("a", "a", "b")
@@ -94,14 +82,6 @@ def test_the_longest_at_rest_of_the_host_with_most_ends_for_another_host() -> No
     for each in connections[2:4]:
         places.got_request(each)
     assert places.victim_for_newcomer("d") is connections[1]
-
-
-@pytest.mark.threat("returning-web-connections")
-@pytest.mark.parametrize("crowd", [{"silent": "a" * 14}, {"idle": "a" * 14}, {"requests": "a" * 14}])
-def test_who_comes_again_and_again_ends_nothing_that_others_ask_for_or_are_about_to(crowd: dict[str, str]) -> None:
-    for others in ({"pages": "bc"}, {"silent": "bc" + crowd.get("silent", "")}):
-        places, _ = all_used(**{**crowd, **others})
-        assert set(come_again(places, "a")) == {"a"}
 
 
 def test_a_newcomer_goes_where_nothing_is_kept() -> None:

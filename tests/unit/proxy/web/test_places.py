@@ -144,16 +144,6 @@ async def test_who_is_quick_or_takes_all_there_is_or_waits_for_a_server_stays() 
     await left(*waiting)
 
 
-async def test_uploads_leave_a_quarter_of_the_places_to_requests_whose_bodies_are_there() -> None:
-    stage = Stage(8)
-    await stage.held("key", 6, 50.0, uploading=True)
-    late = await stage.waiting("late", request=stage.upload("key"))
-    tasks = await stage.waiting("key", 2)
-    assert (stage.places.semaphore.held, stage.places.waiting, stage.served) == (8, 1, ["key", "key"])
-    await left(*late, *tasks)
-    assert (stage.places.uploads.held, stage.places.waiting) == (6, 0)
-
-
 async def test_an_upload_whose_body_has_come_waits_for_no_upload_and_leaves_its_place_to_another() -> None:
     stage = Stage(4)
     held = await stage.held("key", 3, uploading=True)

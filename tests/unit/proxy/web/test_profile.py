@@ -55,19 +55,6 @@ def sampled(count: int = LOOKS, **more: Any) -> Any:
     return found[0]
 
 
-def test_it_says_where_each_thread_is_and_counts() -> None:
-    with waiting("a patient one"):
-        document = sampled()
-    [stack] = [stack for stack in document["stacks"] if stack["thread"] == "a patient one"]
-    calls = [document["functions"][number] for number in stack["calls"]]
-    assert stack["samples"] >= document["samples"] - 1 > 0
-    assert any(call.startswith("deep (") and "test_profile.py:" in call for call in calls)
-    assert "wait" in calls[-1]
-    assert document["left_out"] == 0
-    # The thread that looks is not in the picture.
-    assert not any("sample (" in name for name in document["functions"])
-
-
 @pytest.mark.threat("endless-profiles")
 def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
     with waiting("deep", 300), waiting("other"):

@@ -79,20 +79,6 @@ async def test_heads_sent_ahead_stay_in_the_line_of_the_budget(kind: str) -> Non
 
 
 @pytest.mark.threat("parsed-requests-ahead")
-async def test_heads_behind_uploads_in_work_are_answered() -> None:
-    """Requests that were in work before their body had come take no slot of the parser."""
-    site = Site()
-    connection, socket = site.connect()
-    site.go.set()
-    for number in range(5):
-        connection.data_received(b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\n")
-        await eventually(lambda number=number: len(site.asked) == 3 * number + 1, "the upload in work")  # type: ignore[misc]
-        connection.data_received(b"abc" + head([], "/a") + head([], "/b"))
-        await eventually(lambda number=number: socket.written.count(b" 200 OK") == 3 * number + 3, "answers")  # type: ignore[misc]
-    assert site.asked == ["/upload", "/a", "/b"] * 5
-
-
-@pytest.mark.threat("parsed-requests-ahead")
 @pytest.mark.parametrize(
     ("name", "value", "too_large"),
     [("a", "v" * 8000, False), ("a", "v" * 8180, True), ("a", "\u00e4" * 4000, True), ("a" * 2650, "", False),

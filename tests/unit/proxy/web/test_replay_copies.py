@@ -37,19 +37,6 @@ class Books:
             callback()
 
 
-def test_all_copies_together_take_a_quarter_of_direct_memory_at_most() -> None:
-    books = Books()
-    copies = [books.copy(400_000) for _ in range(20)]
-    assert [copy.whole for copy in copies].count(True) == 1
-    assert QUARTER // 2 < books.direct.held <= QUARTER
-    assert all(copy.piece(0, 10) is None for copy in copies[1:])
-    for copy in copies:
-        copy.give_up()
-        copy.give_up()
-    assert (books.direct.held, books.copies.held_bytes) == (0, 0)
-    assert books.copy(400_000).whole
-
-
 async def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_needs() -> None:
     books = Books()
     first, second, third = (books.copy(100_000) for _ in range(3))

@@ -28,17 +28,6 @@ class Clients:
                 self.ask(key)
 
 
-@pytest.mark.parametrize("rate", [1.0, 3.0, 100.0])
-def test_one_address_cannot_use_up_the_rate_for_others(rate: float) -> None:
-    clients = Clients(rate)
-    clients.flood(10, "flood")
-    assert clients.ask("newcomer")
-    for _ in range(40):
-        # Less than a third of the rate.
-        clients.flood(4 / rate, "flood")
-        assert clients.ask("newcomer")
-
-
 @pytest.mark.parametrize("rate", [0.1, 1.0, 2.5, 100.0])
 def test_the_rate_is_that_of_all_together_and_one_alone_has_it(rate: float) -> None:
     alone = Clients(rate)

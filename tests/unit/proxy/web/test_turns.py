@@ -22,8 +22,6 @@ from proxy.auth.settings import IssuerAccess
 from proxy.brokers.broker_list import ListUnavailable
 from proxy.brokers.list_question import ListQuestion
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.overload.broker_questions import BrokerQuestions
-from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.web.forward.broker_client import BrokerAnswers
 from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns
 from proxy.web.http.pieces import FEW_LINES
@@ -165,16 +163,6 @@ def test_an_honest_rest_of_a_refused_body_ends_the_connection_at_once(monkeypatc
     run_on(asyncio.new_event_loop, main())
 
 
-@pytest.mark.threat("tiny-body-chunks")
-async def test_an_upgrade_that_was_parsed_in_a_turn_and_declined_leaves_the_socket_read() -> None:
-    connection, socket = opened(http_server(served, spent_budget()))
-    connection.data_received(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-    assert socket.paused
-    await turns(20)
-    assert (socket.written.count(b"HTTP/1.1 200 "), socket.paused) == (1, False)
-    connection.connection_lost(None)
-
-
 # --- what a connection makes of bytes -------------------------------------------------------------
 
 
@@ -238,60 +226,6 @@ def test_however_bytes_come_and_turns_are_given_requests_are_what_was_sent(seed:
     run_virtual(main())
 
 
-class Tunnel:
-    """Takes the bytes of a WebSocket."""
-
-    def __init__(self) -> None:
-        self.taken = b""
-
-    def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        self.taken += data
-        return False, b""
-
-    def feed_eof(self) -> None:
-        """Do nothing."""
-
-
-@pytest.mark.parametrize("spent", [False, True])
-async def test_a_websocket_gets_what_its_client_has_sent_before_it_was_open(spent: bool) -> None:
-    early = random.Random(7).randbytes(40_000)
-    tunnel, decided = Tunnel(), asyncio.Event()
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        await decided.wait()
-        request.protocol.set_parser(tunnel)  # type: ignore[arg-type]
-        return await not_served(request)
-
-    connection, socket = opened(http_server(answer, spent_budget() if spent else None))
-    opening = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-    connection.data_received(opening + early[:20_000])
-    await turns(10)
-    # Nobody has decided yet, so no more is read.
-    assert (socket.paused, tunnel.taken) == (True, b"")
-    connection.data_received(early[20_000:])
-    decided.set()
-    await turns(10)
-    connection.data_received(b"later")
-    assert (socket.paused, tunnel.taken) == (False, early + b"later")
-    connection.connection_lost(None)
-
-
-@pytest.mark.parametrize("framed", [b"1\nX\n", b"1\rX\r", b"1;a\nX\r\n"])
-async def test_no_line_break_but_both_signs_makes_a_chunk(framed: bytes) -> None:
-    """Lines are what pieces are measured by."""
-    bodies: list[bytes] = []
-
-    async def answer(request: web.BaseRequest) -> web.StreamResponse:
-        bodies.append(await request.read())
-        return web.Response()
-
-    connection, socket = opened(http_server(answer))
-    connection.data_received(b"POST /x" + HEAD + framed * (FEW_LINES + 1))
-    await turns(20)
-    assert (bodies, socket.closed) == ([], True)
-    connection.connection_lost(None)
-
-
 # --- answers of brokers ---------------------------------------------------------------------------
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
@@ -323,7 +257,7 @@ async def test_an_answer_that_nobody_reads_is_not_parsed_on_and_its_socket_not_r
 @pytest.mark.parametrize("seed", range(10))
 async def test_however_bytes_of_an_answer_come_its_body_is_what_was_sent(seed: int, clock: ChunkClock) -> None:
     draw, sent = random.Random(seed), b""
-    data = bytearray(ANSWER)
+    data = bytearray(b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n" + ANSWER)
     for _ in range(200):
         chunk = draw.randbytes(draw.choice((1, 1, 1, 100, 5000)))
         data += b"%x\r\n%b\r\n" % (len(chunk), chunk)
@@ -345,6 +279,7 @@ async def test_however_bytes_of_an_answer_come_its_body_is_what_was_sent(seed: i
             await turns(1)
 
     coming = asyncio.get_running_loop().create_task(come())
+    assert (await connection.read())[0].code == 103
     _, body = await connection.read()
     while piece := await body.read(draw.choice((1000, 32_768))):
         got += piece
@@ -353,24 +288,7 @@ async def test_however_bytes_of_an_answer_come_its_body_is_what_was_sent(seed: i
     assert not connection.should_close
 
 
-async def test_a_connection_that_is_closed_forgets_what_it_has_read(clock: ChunkClock) -> None:
-    budget = clock.budget()
-    connection, socket = asked(budget)
-    budget.spent()
-    clock.now += 2 * ITERATION_SECONDS
-    connection.data_received(ANSWER + CHUNK)
-    assert socket.paused
-    connection.connection_lost(None)
-    await turns(10)
-    assert (len(budget), clock.chunks) == (0, 0)
-
-
 # --- answers to the proxy's own questions ---------------------------------------------------------
-
-
-async def statistics(url: str, load: Callable[[], Any]) -> None:
-    with pytest.raises(StatisticsUnavailable):
-        await BrokerQuestions((url,), OWN, None, load).backlog("persistent://t/n/topic")
 
 
 async def brokers(url: str, load: Callable[[], Any]) -> None:
@@ -384,7 +302,7 @@ async def keys(url: str, _: Callable[[], Any]) -> None:
 
 
 @pytest.mark.threat("tiny-chunks-own-questions")
-@pytest.mark.parametrize("ask", [statistics, brokers, keys])
+@pytest.mark.parametrize("ask", [brokers, keys])
 async def test_an_iteration_parses_few_of_the_chunks_of_an_answer(ask: Callable[..., Any], clock: ChunkClock) -> None:
     sockets: Any = SimpleNamespace(loop_budget=clock.budget())
 
