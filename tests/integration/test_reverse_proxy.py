@@ -334,6 +334,7 @@ async def test_a_client_that_leaves_the_queue_frees_its_place_and_no_broker_is_a
         ("POST /admin HTTP/1.1\r\nHost: p\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
+        ("POST /admin HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n1\nX\n0\n\n", 400),
         ("GET /admin HTTP/1.1\r\nHost: p\r\nX: a\x00b\r\n\r\n", 400),
         ("GET /admin HTTP/1.1\r\nHost: p\r\n X: folded\r\n\r\n", 400),
     ],

@@ -31,12 +31,12 @@ def ends(at: WebStage) -> dict[str, int]:
     return {str(cause): count for cause, count in counted.items() if count}
 
 
-async def opened(at: WebStage) -> AsyncClient:
-    """Open a WebSocket by hand."""
+async def opened(at: WebStage, early: bytes = b"") -> AsyncClient:
+    """Open a WebSocket by hand, and send something before it is open."""
     client = await at.stage.client(4096, at.stage.proxy.web_port)
     head = f"GET {PATH} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
     await client.send(
-        f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+        f"{head}Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode() + early
     )
     assert (await client.receive(12)) == b"HTTP/1.1 101"
     return client
@@ -59,6 +59,16 @@ async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
         assert asked.header("X-Original-Principal") is None
         assert asked.header("Host") == f"127.0.0.1:{at.broker.port}"
         await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
+
+
+async def test_what_a_client_sends_before_its_websocket_is_open_is_not_lost() -> None:
+    async with web_staged() as at:
+        at.broker.answer = echo
+        # A message of one byte, masked with zeros; the broker's are not masked.
+        client = await opened(at, b"\x82\x81\0\0\0\0x")
+        answer = b""
+        while not answer.endswith(b"\r\n\r\n\x82\x01x"):
+            answer += await client.receive(1)
 
 
 async def test_a_client_that_is_gone_ends_its_tunnel() -> None:

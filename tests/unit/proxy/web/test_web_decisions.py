@@ -26,6 +26,7 @@ from proxy.web.forward.visits import Visit
 from proxy.web.http.errors import HttpRefused
 from proxy.web.http.gate import Gate, GateLimits
 from proxy.web.http.origins import host_of
+from proxy.web.http.paths import origin_form
 from tests.support.loops.clock import ManualClock
 
 # --- headers --------------------------------------------------------------------------------------
@@ -111,6 +112,28 @@ ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/ex
 )
 def test_paths_lead_to_their_servers(path: str, expected: Destination | None) -> None:
     assert ROUTES.find("GET", checked_segments(path)) == expected
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "expected"),
+    [
+        ("http://p/a?x=1", "p", "/a?x=1"),
+        ("HTTPS://P:8080/", "p:8080", "/"),
+        ("http://p", "p", "/"),
+        ("http://p?x", "p", "/?x"),
+        ("http://p//a", "p", "//a"),
+        ("http://p/http://q/", "p", "/http://q/"),
+        ("http://q/a", "p", None),
+        ("http://p:80/a", "p", None),
+        ("http://u@p/a", "p", None),
+        ("http:///a", "", None),
+        ("ftp://p/a", "p", None),
+        ("p:80", "p:80", None),
+        ("*", "p", None),
+    ],
+)
+def test_a_target_with_the_own_name_is_its_path(target: str, host: str, expected: str | None) -> None:
+    assert origin_form(target, host) == expected
 
 
 # --- limits ---------------------------------------------------------------------------------------
