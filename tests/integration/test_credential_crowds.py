@@ -16,13 +16,11 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.providers import issuer_keys
-from proxy.auth.providers.signed_token import SignedToken
-from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.core.public_causes import PublicCause, authentication_text
 from tests.support.auth.credentials import presenting, refused
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
 from tests.support.auth.slow_checks import HeldChecks
-from tests.support.auth.tokens import SECRET, data_url, der, ec_key, signed
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -44,12 +42,6 @@ PASSWORDS: dict[str, Any] = {
     "authenticationProviders": "basic",
     "basicAuthConf": data_url(b"alice:%b\nbob:%b\n" % (HASH, HASH)),
     "maxConcurrentAuthentications": 1,
-}
-TOKENS: dict[str, Any] = {
-    **PATIENT,
-    "authenticationProviders": "token",
-    "tokenPublicKey": data_url(der(ec_key("P-521"))),
-    "tokenPublicAlg": "ES512",
 }
 
 
@@ -194,17 +186,6 @@ async def test_guessers_hold_up_no_client_of_another_address(monkeypatch: pytest
         assert (await alice.command()).type == pb.BaseCommand.CONNECTED
 
 
-async def test_a_wrong_password_that_many_clients_repeat_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with guessed(monkeypatch) as (stage, checks):
-        checks.end(GUESSERS)
-        for _ in range(GUESSERS):
-            await presents(stage, password("alice", "the old one"))
-        await stage.until(lambda: stage.caused("authentication_failed") == GUESSERS, "all of them refused")
-        assert checks.asked == [b"the old one"]
-        # They delay nobody, not even the pair of address and user that is theirs.
-        await admitted(stage, password("alice"))
-
-
 @pytest.mark.threat("password-guesses-crowd-out")
 async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns(
     monkeypatch: pytest.MonkeyPatch,
@@ -233,29 +214,3 @@ async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns
 
 
 # --- bad signatures -------------------------------------------------------------------------------
-
-
-@pytest.mark.threat("wrong-signature-crowd")
-async def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    crowd = 60
-    checked: list[str] = []
-    verifies = VerifyingKey.verifies
-
-    def told(key: VerifyingKey, token: SignedToken) -> bool:
-        checked.append(str(token.claims["sub"]))
-        return verifies(key, token)
-
-    monkeypatch.setattr(VerifyingKey, "verifies", told)
-    async with staged(**TOKENS) as stage:
-        strangers = [await stage.client() for _ in range(crowd)]
-        alice = await stage.client(source=HOME)
-        bad = presenting((signed({"sub": "mallory"}, "ES512")[:-8] + b"AAAAAAAA").decode())
-        async with asyncio.TaskGroup() as group:
-            for stranger in strangers:
-                group.create_task(stranger.send(bad))
-        await stage.until(lambda: len(checked) > 0, "a check of the crowd")
-        await alice.send(presenting(signed({"sub": "alice"}, "ES512").decode()))
-        assert (await alice.command()).HasField("connected")
-        await stage.until(lambda: len(checked) == crowd + 1, "every check")
-        # The rest of the crowd still waited: its bad tokens are refused behind hers.
-        assert checked.index("alice") <= crowd // 2

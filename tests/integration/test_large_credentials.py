@@ -4,12 +4,11 @@ from typing import Any
 
 import pytest
 
-from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from proxy.auth.kept_credentials import FREE_BYTES, KEPT_OF
 from proxy.cli.demo import record
 from proxy.core.public_causes import PublicCause, authentication_text
-from tests.integration.test_client_authentication import BOTH, FORWARDING, PROXY_ROLE, SIGNED, connects, token_of
+from tests.integration.test_client_authentication import BOTH, FORWARDING, PROXY_ROLE, connects
 from tests.support.auth.credentials import (
     NOON,
     Court,
@@ -22,7 +21,7 @@ from tests.support.auth.credentials import (
     turned_away,
 )
 from tests.support.clients.async_client import AsyncClient
-from tests.support.proxies.proxy_under_test import MIB, TOPIC, namespace, staged
+from tests.support.proxies.proxy_under_test import MIB, TOPIC, namespace
 
 KIB = 1024
 LARGEST = 64 * KIB
@@ -69,29 +68,11 @@ async def test_credentials_of_up_to_64_kib_are_taken(size: int, forwarding: dict
         await gone(at, client, relayed)
 
 
-@BOTH
-async def test_credentials_above_64_kib_are_refused_with_a_fixed_cause(forwarding: dict[str, Any]) -> None:
-    async with court(**forwarding) as at:
-        refusal = await turned_away(at.stage, presenting(data_of("alice", LARGEST + 1)))
-        assert refusal.message == authentication_text(PublicCause.TOO_LARGE)
-        assert at.judge.asked == []
-
-
 async def test_the_largest_credentials_fit_beside_all_that_a_client_may_say_for_another() -> None:
     async with court(**FORWARDING) as at:
         largest = data_of("alice", LARGEST)
         await at.client(largest, target=at.target, original_auth_data="x" * LARGEST, original_principal="eve")
         assert [(seen.original_auth_data, seen.original_principal) for seen in connects(at)] == [(largest, "alice")]
-
-
-async def test_a_signed_token_that_names_many_groups_is_taken() -> None:
-    token = token_of("alice", groups=[f"group-{number:022}" for number in range(1500)])
-    assert len(token) <= LARGEST
-    async with staged(**SIGNED, **PROXY_ROLE, **FORWARDING) as stage:
-        client = await admitted(stage, presenting(token))
-        await client.lookup(TOPIC)
-        (seen,) = stage.broker.record.commands(CommandType.CONNECT)
-        assert seen.connect.original_auth_data == token
 
 
 @pytest.mark.threat("large-credentials-kept")

@@ -1,5 +1,4 @@
 import asyncio
-import base64
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from proxy.auth.providers.htpasswd import PasswordHash, read_htpasswd
 from proxy.auth.settings import AuthenticationSettings
 from tests.support.auth.authentication import Doorman, at_once, watching
 from tests.support.auth.slow_checks import HeldChecks
+from tests.support.auth.tokens import data_url
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 from tests.unit.proxy.core.test_threads import NoMore
@@ -21,8 +21,7 @@ SHA1 = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
 
 
 def doorman_of(*lines: str, clock: ManualClock | None = None) -> Doorman:
-    content = base64.b64encode("\n".join(lines).encode()).decode()
-    return Doorman(AuthenticationSettings(("basic",), basic_conf=f"data:;base64,{content}"), clock)
+    return Doorman(AuthenticationSettings(("basic",), basic_conf=data_url("\n".join(lines).encode())), clock)
 
 
 def hashed(kind: str, password: str, **settings: object) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication
 from proxy.auth.client_credentials import ClientCredentials, Look
-from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
+from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed
 from proxy.core.log import open_log
 from tests.support.loops.loops import run_virtual
 
@@ -18,15 +18,6 @@ PRESENTED = AuthData("token", b"first")
 
 def credentials(expires_at: float | None = NOON, *, forward: bool = True, renewable: bool = True) -> ClientCredentials:
     return ClientCredentials(Authenticated("alice", expires_at), PRESENTED, forward=forward, renewable=renewable)
-
-
-def test_who_presented_nothing_has_nothing_to_forward() -> None:
-    nothing = ClientCredentials(Authenticated("anonymous"), AuthData("none", b""), forward=True, renewable=True)
-    assert nothing.principal == Principal("anonymous")
-
-
-def test_what_never_expires_is_never_asked_for() -> None:
-    assert credentials(None).look(1e12, 1e12, INTERVAL) is Look.VALID
 
 
 def test_an_answer_has_one_interval() -> None:
@@ -49,14 +40,6 @@ def test_an_answer_that_is_being_verified_is_not_late() -> None:
     assert given.answered()
     assert given.under_way
     assert given.look(NOON, 1000.0, INTERVAL) is Look.VALID
-
-
-def test_an_answer_counts_once_and_only_when_asked_for() -> None:
-    given = credentials()
-    assert not given.answered()
-    given.asked(10.0)
-    assert given.answered()
-    assert not given.answered()
 
 
 def test_nothing_shows_what_was_presented() -> None:

@@ -8,7 +8,7 @@ import pytest
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.identity import Principal
 
-NAMESPACE = "tenant/namespace"
+NAMESPACE, ALICE = "tenant/namespace", Principal("alice")
 
 
 @dataclass
@@ -19,37 +19,24 @@ class Named:
     principal: Hashable = None
 
 
-def keys(fairness: str, namespace: str | None = NAMESPACE) -> list[Hashable]:
-    """Give the keys of two clients with principals of their own."""
-    clients = [Named(f"10.0.0.{role}:1", Principal(f"role-{role}")) for role in (1, 2)]
-    return [FairnessKeys(fairness).key(client, namespace) for client in clients]
-
-
 @pytest.mark.parametrize(
-    ("fairness", "charged"),
+    ("fairness", "namespace", "charged"),
     [
-        ("connection", ["10.0.0.1:1", "10.0.0.2:1"]),
-        ("principal", [Principal("role-1"), Principal("role-2")]),
-        ("tenant", ["tenant", "tenant"]),
-        ("namespace", [NAMESPACE, NAMESPACE]),
-        ("fifo", [NAMESPACE, NAMESPACE]),
+        ("connection", NAMESPACE, "10.0.0.1:1"),
+        ("principal", NAMESPACE, ALICE),
+        ("tenant", NAMESPACE, "tenant"),
+        ("tenant", "odd", "odd"),
+        ("namespace", NAMESPACE, NAMESPACE),
+        ("fifo", NAMESPACE, NAMESPACE),
+        ("connection", None, "10.0.0.1:1"),
+        ("principal", None, ALICE),
+        ("tenant", None, "10.0.0.1:1"),
+        ("namespace", None, "10.0.0.1:1"),
+        ("fifo", None, "10.0.0.1:1"),
     ],
 )
-def test_each_fairness_charges_what_it_is_named_after(fairness: str, charged: list[Hashable]) -> None:
-    assert keys(fairness) == charged
-
-
-@pytest.mark.parametrize("fairness", ["connection", "tenant", "namespace", "fifo"])
-def test_what_is_about_no_namespace_is_charged_to_its_connection(fairness: str) -> None:
-    assert keys(fairness, None) == ["10.0.0.1:1", "10.0.0.2:1"]
-
-
-def test_what_is_about_no_namespace_is_charged_to_its_principal_under_principal() -> None:
-    assert keys("principal", None) == [Principal("role-1"), Principal("role-2")]
-
-
-def test_a_namespace_without_a_tenant_is_its_own_tenant() -> None:
-    assert keys("tenant", "odd") == ["odd", "odd"]
+def test_each_fairness_charges_what_it_is_named_after(fairness: str, namespace: str | None, charged: Hashable) -> None:
+    assert FairnessKeys(fairness).key(Named("10.0.0.1:1", ALICE), namespace) == charged
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """A crowd of tokens is checked a few in each iteration of the loop, however many come at once."""
 
 import asyncio
-import base64
 from contextlib import suppress
 from typing import Any
 
@@ -14,7 +13,7 @@ from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.auth.settings import TokenSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.core.loop_budget import LoopBudget
-from tests.support.auth.tokens import NOW, der, key_for, signed
+from tests.support.auth.tokens import NOW, data_url, der, key_for, signed
 from tests.support.loops.loops import run_virtual
 
 CROWD = 20
@@ -32,8 +31,7 @@ class Desk:
         self.turns = SignatureTurns(loop, self.budget)
         self.checks = [0]
         self.checked: list[str] = []
-        key = "data:;base64," + base64.b64encode(der(key_for(algorithm))).decode()
-        settings = TokenSettings(public_key=key, public_alg=algorithm)
+        settings = TokenSettings(public_key=data_url(der(key_for(algorithm))), public_alg=algorithm)
         self.provider = TokenProvider(settings, lambda: NOW, self.turns)
         self.good = signed({"sub": "alice"}, algorithm)
         self.bad = self.good[:-8] + b"AAAAAAAA"
@@ -94,6 +92,19 @@ def test_a_check_is_charged_to_the_loop_and_finds_no_wait_when_it_is_alone(monke
             desk.present(desk.good).send(None)
         assert desk.checks == [1]
         assert desk.budget.spent()
+
+    run_virtual(main())
+
+
+@pytest.mark.threat("wrong-signature-crowd")
+def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk("ES512", monkeypatch)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CROWD):
+                group.create_task(desk.present(desk.bad))
+            group.create_task(desk.present(desk.good, "192.0.2.2"))
+        assert desk.checked.index("192.0.2.2") <= 2
 
     run_virtual(main())
 
