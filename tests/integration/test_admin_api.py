@@ -118,7 +118,7 @@ async def test_configuration_and_log_level_are_those_in_force(api: AdminStage) -
     assert (changed.status, changed.document["level"], changed.document["configured"]) == (200, "debug", "info")
     assert (await api.get("/v1/log-level"))["seconds_left"] > 0
     assert (await api.ask("PUT", "/v1/log-level", {"level": "info"})).document["seconds_left"] is None
-    first, _ = api.lines("admin change")
+    first, _ = api.log.of("admin change")
     assert (first["action"], first["new"], first["old"]) == ("log-level", "debug", "info")
     assert first["who"] == f"uid {os.getuid()}, pid {os.getpid()}"
 
@@ -145,7 +145,7 @@ async def test_a_killed_client_leaves_nothing_of_its_queued_permit(api: AdminSta
     # Events are made a moment after what they tell of.
     await stage.until(lambda: any(event["outcome"] == "cancelled" for event in stage.events.kept), "the event")
     assert {event["close_cause"] for event in stage.events.kept if event["outcome"] == "cancelled"} == {"admin"}
-    lines = api.lines("admin change")
+    lines = api.log.of("admin change")
     assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
 
 
@@ -362,7 +362,7 @@ async def test_a_new_token_needs_no_restart_and_a_lost_one_lets_nobody_in(api: A
     by_cli = AdminClient(address=f"127.0.0.1:{port}", token="another-word-of-some-length")
     await asyncio.to_thread(by_cli.ask, "DELETE", f"/v1/connections/{row['id']}")
     await client.rest()
-    (line,) = api.lines("admin change")
+    (line,) = api.log.of("admin change")
     assert line["who"].startswith("token, from 127.0.0.1:")
     (tmp_path / "token").unlink()
     assert (await ask(port, "GET", "/v1/top", headers=headers)).status == 503
@@ -380,10 +380,10 @@ async def test_one_part_of_the_log_says_more_for_a_while(api: AdminStage) -> Non
         "net": "error", "clients": "debug",
     }  # fmt: skip
     (await api.stage.connected()).close()
-    await api.stage.until(lambda: api.lines("client disconnected"), "the end of a client, told at debug level")
-    [line] = api.lines("client disconnected")
+    await api.stage.until(lambda: api.log.of("client disconnected"), "the end of a client, told at debug level")
+    [line] = api.log.of("client disconnected")
     assert (line["level"], line["component"]) == ("debug", "clients")
-    [change] = api.lines("admin change")
+    [change] = api.log.of("admin change")
     assert (change["component"], change["old"], change["new"]) == ("clients", "info", "debug")
     # Until the next reload: the key has the level then.
     body = {"level": "warning", "component": "clients"}
@@ -408,14 +408,14 @@ async def test_a_profile_shows_the_event_loop_while_clients_are_served(
     out = capsys.readouterr().out
     assert "thread MainThread" in out
     assert "test_a_profile_shows_the_event_loop" in out
-    [change] = api.lines("admin change")
+    [change] = api.log.of("admin change")
     assert (change["action"], change["seconds"]) == ("profile", 0.5)
 
 
 @pytest.mark.threat("endless-profiles")
 async def test_one_profile_at_a_time_and_a_client_that_leaves_ends_its_own(api: AdminStage) -> None:
     first = asyncio.get_running_loop().create_task(api.ask("POST", "/v1/profile", {"seconds": LONGEST_PROFILE_SECONDS}))
-    await api.stage.until(lambda: api.lines("admin change"), "the first profile")
+    await api.stage.until(lambda: api.log.of("admin change"), "the first profile")
     second = await api.ask("POST", "/v1/profile", {"seconds": 0.1})
     assert (second.status, "another profile is being made" in second.document["reason"]) == (409, True)
     first.cancel()

@@ -15,6 +15,7 @@ from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
 TOKEN = {"Authorization": "Bearer alice-token"}
+PASSWORD = {"Authorization": "Basic " + base64.b64encode(b"bob:pass").decode()}
 
 
 class Roles:
@@ -46,7 +47,7 @@ def guarded(roles: Any = None, **keys: Any) -> AbstractAsyncContextManager[WebSt
 
 async def test_the_role_is_told_to_the_broker_beside_the_client_s_own_credentials() -> None:
     async with guarded(STRICT) as at:
-        for headers in (TOKEN, {"Authorization": "Basic " + base64.b64encode(b"bob:pass").decode()}):
+        for headers in (TOKEN, PASSWORD):
             claimed = {**headers, "X-Original-Principal": "admin"}
             assert (await at.ask(headers=claimed)).status == 200
         found = introductions(at.broker)
@@ -84,6 +85,16 @@ async def test_who_proves_nothing_is_told_so_and_no_broker_is_asked(header: str 
 async def test_metrics_may_be_open_to_all() -> None:
     async with guarded(STRICT, authenticateMetricsEndpoint="false") as at:
         assert (await at.ask("/metrics")).status == 200
+
+
+@pytest.mark.threat("pages-for-anybody")
+@pytest.mark.parametrize("authorized", ["true", "false"])
+async def test_pages_that_are_kept_are_for_roles_and_with_authorization_for_superusers(authorized: str) -> None:
+    keys = {"authorizationEnabled": authorized, "superUserRoles": "admin,bob", "webServicePageReuseMillis": "60000"}
+    async with guarded(STRICT, **keys) as at:
+        for headers, status in (PASSWORD, 200), ({}, 401), (TOKEN, 403 if authorized == "true" else 200):
+            for path in ("/config", "/proxy-stats/connections") * 2:
+                assert (await at.ask(path, headers=headers)).status == status
 
 
 async def test_the_proxy_shows_its_own_credentials_only_for_a_role_without_a_header() -> None:

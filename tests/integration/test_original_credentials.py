@@ -1,23 +1,19 @@
 """Brokers that want the credentials of a client, too (authenticateOriginalAuthData), and whose fault a refusal is."""
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from io import BytesIO
 from typing import Any
 
 import pytest
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.log import open_log
 from tests.support.auth.credentials import presenting
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.judging_broker import JudgingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient
-from tests.support.proxies import proxy_under_test
-from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.proxies.proxy_under_test import TOPIC, Stage, kept_log, staged
 
 PROXY, ALICE = (signed({"sub": role}).decode() for role in ("proxy", "alice"))
 # No more than what a drop-in for a cluster with tokens must say.
@@ -113,12 +109,10 @@ KEYS = (
 async def test_the_log_names_the_keys_of_both_sides_where_a_broker_refuses_a_client(
     monkeypatch: pytest.MonkeyPatch, broker: JudgingBroker, keys: dict[str, Any], line: tuple[str, str], relayed: bool
 ) -> None:
-    log = BytesIO()
-    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("warning", "json", log))
+    log = kept_log(monkeypatch, "warning")
 
     def told() -> list[tuple[str, str]]:
-        lines = [json.loads(text) for text in log.getvalue().splitlines()]
-        return [(each["event"], each.get("change", "")) for each in lines if "broker" in each["event"]]
+        return [(each["event"], each.get("change", "")) for each in log.said if "broker" in each["event"]]
 
     async with behind(broker, **keys) as stage:
         if keys is not PROBED:
@@ -130,4 +124,4 @@ async def test_the_log_names_the_keys_of_both_sides_where_a_broker_refuses_a_cli
         await stage.until(lambda: told(), "a line of the log")
         # No line says of a broker that has answered that nobody can reach it.
         assert told() == [line]
-    assert ALICE not in log.getvalue().decode()
+    assert ALICE not in str(log.said)

@@ -1,18 +1,14 @@
 """What a proxy at work tells about its relays and its configuration, and who may ask: /proxy-stats and /config."""
 
 import json
-from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 import pytest
 
 from proxy.app import proxy as app
 from proxy.config.config import Config
-from proxy.web.http.clients import WebClient
-from proxy.web.http.documents import Answer, Document, GuardSettings, refusal
-from proxy.web.http.renderings import Renderings
-from proxy.web.pages import PageRequest, document_page
-from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 from tests.support.web.web_pages import Page, get
 from tests.unit.proxy.relay.test_relay_log import TOPIC, producer, sent, subscribe
 
@@ -96,6 +92,21 @@ async def test_rates_of_topics_need_level_2() -> None:
         await stage.until(lambda: not stage.proxy.relay_log.names, "its names forgotten")
 
 
+@pytest.mark.threat("refusal-log-storm")
+async def test_a_storm_of_changes_is_a_line_a_second_that_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, began = kept_log(monkeypatch), monotonic()
+    async with staged() as stage:
+
+        def told() -> list[dict[str, Any]]:
+            return log.of("configuration changed")
+
+        for number in range(100):
+            await asked(stage, f"{STATS}/logging/{2 - number % 2}", "POST")
+        await stage.until(lambda: sum(line.get("changes", 1) for line in told()) == 100, "a line that has the last")
+        assert len(told()) <= monotonic() - began + 2
+        assert [(told()[0][name], told()[-1][name]) for name in ("key", "new")] == [("proxyLogLevel",) * 2, ("2", "1")]
+
+
 @pytest.mark.parametrize("level", ["3", "-1", "x", "9" * 50, "%20"])
 async def test_what_is_no_level_changes_nothing(level: str) -> None:
     async with staged() as stage:
@@ -125,67 +136,14 @@ async def test_the_configuration_is_shown_with_its_sources_and_without_secrets()
         assert page.headers["cache-control"] == "no-store"
 
 
-async def test_all_of_it_can_be_turned_off() -> None:
-    async with staged(enableProxyStatsEndpoints="false") as stage:
-        for path in ("/config", f"{STATS}/connections", f"{STATS}/topics", f"{STATS}/logging"):
+async def test_all_of_it_can_be_turned_off_but_metrics_on_their_own_port() -> None:
+    # The Java proxy serves no metrics then, either.
+    async with staged(enableProxyStatsEndpoints="false", metricsPort="0") as stage:
+        for path in ("/metrics", "/config", f"{STATS}/connections", f"{STATS}/topics", f"{STATS}/logging"):
             assert (await asked(stage, path)).status == 404
         assert (await asked(stage, f"{STATS}/logging/2", "POST")).status == 404
         assert (await asked(stage, "/healthz")).status == 200
-
-
-async def test_metrics_are_turned_off_with_them_and_not_on_their_own_port() -> None:
-    # The Java proxy serves neither then.
-    async with staged(enableProxyStatsEndpoints="false", metricsPort="0") as stage:
-        assert (await asked(stage, "/metrics")).status == 404
         web = stage.proxy.web
         assert web is not None
         assert web.metrics_port is not None
         assert (await get(web.metrics_port, "/metrics")).status == 200
-
-
-# --- who may ask ----------------------------------------------------------------------------------
-
-
-def guarded(**keys: str) -> GuardSettings:
-    given = {"bindAddress": "127.0.0.1", "webServicePort": "0", "brokerServiceURL": "pulsar://b"}
-    return Config.load(overrides=given | keys)
-
-
-AUTHENTICATED = guarded(authenticationEnabled="true", superUserRoles="admin,root")
-AUTHORIZED = guarded(authenticationEnabled="true", authorizationEnabled="true", superUserRoles="admin,root")
-
-
-@pytest.mark.parametrize(
-    ("settings", "role", "status"),
-    [
-        (guarded(), None, None),
-        (AUTHENTICATED, None, 401),
-        (AUTHENTICATED, "anybody", None),
-        (AUTHORIZED, None, 401),
-        (AUTHORIZED, "anybody", 403),
-        (AUTHORIZED, "root", None),
-        (AUTHORIZED, "", 403),
-    ],
-)
-def test_a_role_is_needed_and_with_authorization_a_superuser_s(
-    settings: GuardSettings, role: str | None, status: int | None
-) -> None:
-    refused = refusal(settings, role)
-    assert (None if refused is None else refused.status) == status
-
-
-@pytest.mark.threat("pages-for-anybody")
-async def test_nobody_is_let_in_before_anybody_can_be_recognised_also_to_what_is_kept() -> None:
-    ran: list[Mapping[str, str]] = []
-
-    def handler(parts: Mapping[str, str]) -> Answer:
-        ran.append(parts)
-        return Answer(200, {"secret": 1})
-
-    books = Renderings(1.0)
-    page = document_page(Document("GET", "/secret/{part}", handler, "A test."), AUTHORIZED, books)
-    for role, status in ((None, 401), ("anybody", 403), ("admin", 200), (None, 401), ("anybody", 403)):
-        answer = await page.serve(PageRequest(WebClient("c:1", "c", role), {"part": "x"}))
-        assert (answer.status, b"secret" in answer.body) == (status, status == 200)
-    assert ran == [{"part": "x"}]
-    await books.close()

@@ -12,15 +12,13 @@ from aiohttp import web
 from proxy.app.web_side import guard_of
 from proxy.auth.identity import Authenticated
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import open_log
 from proxy.core.public_causes import TARGET_TEXT, PublicCause, authentication_text, target_text
 from proxy.web.http.clients import WebClient
 from tests.support.auth.credentials import presenting
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.clients.async_client import connect_frame
-from tests.support.proxies import proxy_under_test
-from tests.support.proxies.proxy_under_test import staged
+from tests.support.proxies.proxy_under_test import kept_log, staged
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 PASSWORDS = b"alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
@@ -143,16 +141,13 @@ def test_the_text_about_a_target_is_the_same_whatever_the_cause_but_for_a_broker
             assert text == TARGET_TEXT
 
 
-async def test_the_log_has_what_the_client_is_not_told(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json"))
+async def test_the_log_has_what_the_client_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = kept_log(monkeypatch)
     async with running_issuer() as issuer, guarded(issuer) as at:
         issuer.answer = ANSWERS["a redirect"]
         await told(at, "token", issuer.token(**now_and()))
-    log = capfd.readouterr().err
-    assert "got status 307" in log
-    assert issuer.url in log
+    assert "got status 307" in str(log.said)
+    assert issuer.url in str(log.said)
 
 
 class Confused:

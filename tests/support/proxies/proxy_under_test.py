@@ -12,6 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import pytest
+
 import proxy
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
@@ -25,6 +27,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from tests.support import relay_engines
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.log_lines import LogLines
 from tests.support.patience import patient_clocks
 from tests.support.proxies.books import books_of
 from tests.support.proxies.events import CheckedSink
@@ -274,6 +277,13 @@ def open_files() -> dict[str, str]:
 
 def _log() -> Any:
     return open_log("error", "json")
+
+
+def kept_log(monkeypatch: pytest.MonkeyPatch, level: str = "info") -> LogLines:
+    """Keep what the proxies of a test log from now on."""
+    lines = LogLines(level)
+    monkeypatch.setitem(globals(), "_log", lambda: lines.log)
+    return lines
 
 
 # --- the four waits of a topic list, built one upon the other -------------------------------------

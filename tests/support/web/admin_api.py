@@ -5,18 +5,16 @@ import json
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from io import BytesIO
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
 
-from proxy.core.log import open_log
 from tests.support.clients.async_client import LOOPBACK
+from tests.support.log_lines import LogLines
 from tests.support.patience import in_time
-from tests.support.proxies import proxy_under_test
-from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 
 TOKEN: Final = "correct-horse-battery-staple"
 
@@ -87,7 +85,7 @@ class AdminStage:
 
     stage: Stage
     path: Path
-    _log: BytesIO = field(default_factory=BytesIO)
+    log: LogLines
 
     async def ask(self, method: str, target: str, body: object = None) -> Answered:
         return await ask(self.path, method, target, body)
@@ -102,11 +100,6 @@ class AdminStage:
         found: list[dict[str, Any]] = (await self.get("/v1/connections"))["connections"]
         return found
 
-    def lines(self, event: str) -> list[dict[str, Any]]:
-        """Give the log lines of one event."""
-        lines = [json.loads(line) for line in self._log.getvalue().splitlines()]
-        return [line for line in lines if line["event"] == event]
-
     async def nobody_asks(self) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.admin), "no admin client left")
 
@@ -116,8 +109,7 @@ async def admin_staged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, at_address: bool = False, **keys: Any
 ) -> AsyncIterator[AdminStage]:
     """Run a stage with a control socket, also `at_address` for those with the token; no admin client may be left."""
-    log = BytesIO()
-    monkeypatch.setattr(proxy_under_test, "_log", lambda: open_log("info", "json", log))
+    log = kept_log(monkeypatch)
     if at_address:
         (tmp_path / "token").write_text(f"{TOKEN}\n")
         keys |= {"adminApiAddress": "127.0.0.1:0", "adminApiTokenFilePath": tmp_path / "token"}
