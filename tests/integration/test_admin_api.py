@@ -476,33 +476,6 @@ async def test_silent_connections_give_way_to_the_operator(
                 readers.append(await silent())
 
 
-@pytest.mark.threat("silent-admin-connections")
-async def test_silent_connections_that_come_again_at_once_keep_no_operator_of_another_address_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with operated(tmp_path, monkeypatch) as api:
-
-        async def again_and_again() -> None:
-            while True:
-                with suppress(ConnectionError):
-                    reader, writer = await connect(api.stage.proxy.admin_port, ELSEWHERE)
-                    try:
-                        await reader.read()
-                    finally:
-                        writer.close()
-
-        async with asyncio.TaskGroup() as crowd:
-            # No more than there are slots: more would be refused and come again without end, and take all ports.
-            tasks = [crowd.create_task(again_and_again()) for _ in range(MOST_CONNECTIONS)]
-            statuses = set()
-            for _ in range(20):
-                await all_held(api)
-                statuses.add((await by_token(api)).status)
-            for task in tasks:
-                task.cancel()
-        assert statuses == {200}
-
-
 async def rest_of(reader: asyncio.StreamReader) -> bytes:
     """Return what comes until the other side ends or resets a connection."""
     with suppress(ConnectionError):

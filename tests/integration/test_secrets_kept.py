@@ -34,7 +34,8 @@ def test_every_key_that_is_declared_secret_is_tried_here() -> None:
 
 
 async def pages(proxy: Running) -> bytes:
-    paths = ("/config", "/metrics", "/status.html", "/readyz", "/proxy-stats/connections", "/proxy-stats/logging")
+    paths = ("/config", "/metrics", "/status.html", "/readyz", "/proxy-stats/connections", "/proxy-stats/logging",
+             "/ui/config", "/ui/state")  # fmt: skip
     answers = [await proxy.get(path) for path in paths]
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
     # The header that the operator has added to each response is for all to see.

@@ -121,25 +121,3 @@ async def test_aborted_uploads_leave_nothing_behind(framing: str) -> None:
         await at.stage.until(lambda: len(asyncio.all_tasks()) <= tasks, "no task left")
         await at.stage.until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "no socket left")
         assert at.stage.proxy.counters.shared.internal_errors == {}
-
-
-@pytest.mark.threat("uploads-broken-off")
-async def test_a_cancel_while_the_upload_is_stopped_gives_the_permits_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    handlers: list[asyncio.Task[object]] = []
-
-    async def never(_: object) -> None:
-        handler = asyncio.current_task()
-        assert handler is not None
-        handlers.append(handler)
-        await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr("proxy.web.forward.bodies.RequestBody.stop", never)
-    async with web_staged() as at:
-        at.broker.answer = swallowed
-        client = await uploading(at, 1_000_000)
-        await at.stage.until(lambda: at.stage.direct.held, "the copy of what came")
-        client.reset()
-        await at.stage.until(lambda: handlers, "the stop of the upload")
-        handlers[0].cancel()
-        await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the end of the request")
-        assert at.stage.direct.held == 0

@@ -1,14 +1,11 @@
 """The web port with TLS, towards clients and towards brokers, and behind a balancer that says whom it stands for."""
 
 import asyncio
-import ssl
 
 import aiohttp
 import pytest
-from aiohttp import web
 
-from proxy.auth.identity import Authenticated, AuthenticationFailed
-from tests.support.auth.tls import PemFiles, certificate, client_context, server_context
+from tests.support.auth.tls import PemFiles, authority, certificate, client_context, server_context
 from tests.support.patience import in_time
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -39,65 +36,39 @@ async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> No
 
 
 async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None:
-    class Names:
-        def user_to_check(self, method: str, data: bytes) -> str | None:
-            return None
-
-        async def authenticate(
-            self, method: str, data: bytes, certificate: bytes | None, network: str
-        ) -> Authenticated:
-            if method != "tls" or certificate is None:
-                raise AuthenticationFailed("a certificate is required")
-            return Authenticated("from-certificate")
-
-    keys = web_keys(files) | {"authenticationEnabled": "true"}
-    async with web_staged(role_finder=Names(), **keys) as at:
+    keys = web_keys(files) | {"authenticationEnabled": "true", "authenticationProviders": "tls"}
+    async with web_staged(**keys) as at:
         url = f"https://localhost:{tls_port(at)}{ADMIN}"
-        for own, status in ((None, 401), (certificate("first", "alice"), 200)):
+        for own, status in ((None, 401), (authority().issue_cert("any.example", common_name="alice"), 200)):
             connector = aiohttp.TCPConnector(ssl=client_context(own=own))
             async with aiohttp.ClientSession(connector=connector) as client, client.get(url) as answer:
                 assert answer.status == status
-        assert [asked.header("X-Original-Principal") for asked in at.broker.asked] == ["from-certificate"]
+        assert [asked.header("X-Original-Principal") for asked in at.broker.asked] == ["alice"]
 
 
-async def tls_broker(broker: FakeWebBroker, context: ssl.SSLContext) -> asyncio.Server:
-    server = web.Server(broker.handle, access_log=None)
-    return await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0, ssl=context)
+def to_brokers(files: PemFiles, broker: FakeWebBroker) -> dict[str, str]:
+    return {**files.broker_keys, "brokerWebServiceURLTLS": f"https://localhost:{broker.port}"}
 
 
 @pytest.mark.parametrize(("names", "status"), [((), 200), (("elsewhere.example",), 503)])
 async def test_brokers_are_asked_over_tls_and_must_be_who_they_say(
     files: PemFiles, names: tuple[str, ...], status: int
 ) -> None:
-    async with fake_web_broker() as broker:
-        listening = await tls_broker(broker, server_context(certificate("first", *names)))
-        port = listening.sockets[0].getsockname()[1]
-        keys = {
-            "tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://localhost:1",
-            "brokerWebServiceURLTLS": f"https://localhost:{port}", "brokerClientTrustCertsFilePath": str(files.trust),
-        }  # fmt: skip
-        async with web_staged(**keys) as at, at.client.get(at.url + ADMIN) as answer:
-            assert answer.status == status
-        listening.close()
-        await listening.wait_closed()
+    tls = server_context(certificate("first", *names))
+    async with fake_web_broker(tls=tls) as broker, web_staged(**to_brokers(files, broker)) as at:
+        assert (await at.ask()).status == status
 
 
 async def test_a_large_message_of_a_websocket_goes_over_tls_and_comes_back(files: PemFiles) -> None:
-    async with fake_web_broker(echoed) as broker:
-        listening = await tls_broker(broker, server_context(certificate("first")))
-        keys = {
-            "brokerServiceURLTLS": "pulsar+ssl://localhost:1", **files.broker_keys,
-            "brokerWebServiceURLTLS": f"https://localhost:{listening.sockets[0].getsockname()[1]}",
-        }  # fmt: skip
-        async with (
-            web_staged(**keys) as at,
-            in_time(),
-            at.client.ws_connect(at.url + "/ws/v2/producer/persistent/t/n/topic", max_msg_size=0) as socket,
-        ):
-            await socket.send_bytes(b"x" * 300_000)
-            assert len(await socket.receive_bytes()) == 300_000
-        listening.close()
-        await listening.wait_closed()
+    url = "/ws/v2/producer/persistent/t/n/topic"
+    async with (
+        fake_web_broker(echoed, tls=server_context()) as broker,
+        web_staged(**to_brokers(files, broker)) as at,
+        in_time(),
+        at.client.ws_connect(at.url + url, max_msg_size=0) as socket,
+    ):
+        await socket.send_bytes(b"x" * 300_000)
+        assert len(await socket.receive_bytes()) == 300_000
 
 
 async def test_a_balancer_s_word_on_the_client_is_taken_where_it_is_asked_for() -> None:

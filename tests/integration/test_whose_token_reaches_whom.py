@@ -19,7 +19,7 @@ from tests.support.auth.tls import PemFiles
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.proxies.proxy_under_test import TOPIC
-from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
+from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker, redirect_to
 
 OWN = "the-proxys-own-secret"
 ALICE = "alice/token-of-alice"
@@ -109,12 +109,6 @@ class Town:
         told = (await client.command()).error
         assert (told.error, told.message) == (ServerError.ServiceNotReady, TARGET_TEXT)
 
-    def redirects(self, server: FakeWebBroker, url: str, status: int = 307) -> None:
-        async def redirect(_: web.BaseRequest) -> web.StreamResponse:
-            return web.Response(status=status, headers={"Location": url})
-
-        server.answer = redirect
-
     async def to_the_claimed_host(self, request: web.BaseRequest) -> web.StreamResponse:
         """Redirect to the host that a request claims, with its query, as brokers may; 404 for any other host."""
         host = next((value for value in request.headers.values() if value.endswith(self.place)), request.host)
@@ -164,7 +158,7 @@ async def named_by_a_third_server(at: Town) -> None:
 
 async def named_by_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
     at.names(at.third)
-    at.redirects(at.service, at.third.url + LOOKUP)
+    at.service.answer = redirect_to(at.third.url + LOOKUP)
     assert await at.get(LOOKUP) == 200
     await at.is_refused()
 
@@ -179,33 +173,31 @@ async def claimed_over_http(at: Town) -> None:
 
 
 async def claimed_before_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
-    async def redirect(request: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(status=307, headers={"Location": at.third.url + request.raw_path})
-
-    at.service.answer, at.third.answer = redirect, at.to_the_claimed_host
+    at.third.answer = at.to_the_claimed_host
     for in_query in (False, True):
+        at.service.answer = redirect_to(f"{at.third.url}{ADMIN}{f'?token={ALICE}' if in_query else ''}")
         await at.get(ADMIN, in_query=in_query, Host=at.place)
 
 
 async def redirected_by_a_third_server(at: Town) -> None:
     for status in (301, 302, 303, 307, 308):
-        at.redirects(at.third, f"http://{at.place}{ADMIN}", status)
+        at.third.answer = redirect_to(f"http://{at.place}{ADMIN}", status)
         await at.get(THIRD)
 
 
 async def redirected_by_a_third_server_that_a_broker_redirects_to(at: Town) -> None:
-    at.redirects(at.service, at.third.url + ADMIN)
-    at.redirects(at.third, f"http://{at.place}{ADMIN}")
+    at.service.answer = redirect_to(at.third.url + ADMIN)
+    at.third.answer = redirect_to(f"http://{at.place}{ADMIN}")
     await at.get(ADMIN)
 
 
 async def opening_of_a_websocket_redirected_by_a_broker(at: Town) -> None:
-    at.redirects(at.service, f"http://{at.place}{SOCKET}")
+    at.service.answer = redirect_to(f"http://{at.place}{SOCKET}")
     await at.open_socket(SOCKET)
 
 
 async def opening_of_a_websocket_redirected_by_a_third_server(at: Town) -> None:
-    at.redirects(at.third, f"http://{at.place}{SOCKET}")
+    at.third.answer = redirect_to(f"http://{at.place}{SOCKET}")
     await at.open_socket(THIRD)
 
 

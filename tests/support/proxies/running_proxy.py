@@ -43,7 +43,7 @@ class Running:
         """Ask the web port, and give status line, headers and body."""
         client = await AsyncClient.open(self.web_port)
         try:
-            await client.send(f"GET {path} HTTP/1.1\r\nHost: proxy\r\nConnection: close\r\n\r\n".encode())
+            await client.send(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             return await client.rest()
         finally:
             client.close()
