@@ -127,37 +127,29 @@ async def test_configuration_and_log_level_are_those_in_force(api: AdminStage) -
 
 
 @keys(events=CheckedSink(keep=True), **TIGHT)
-async def test_a_killed_client_leaves_nothing_of_its_queued_permit(api: AdminStage) -> None:
+async def test_killed_clients_leave_nothing_of_their_permits_and_relays(api: AdminStage) -> None:
     jam = await jammed(api.stage)
-    queued = await queued_for_heap(api.stage)
-    for client in (queued, jam.b, jam.a):
+    queued, relayed = await queued_for_heap(api.stage), await api.stage.relayed()
+    connections = len(api.stage.broker.connections)
+    for client in (relayed, queued, jam.b, jam.a):
         name = "{}:{}".format(*client.sock.getsockname())
         (row,) = [row for row in await api.rows() if row["client"] == name]
         killed = await api.ask("DELETE", f"/v1/connections/{row['id']}")
         assert (killed.status, killed.document["client"]) == (200, name)
         assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 404
+    await relayed.rest()
+    await eventually(lambda: len(api.stage.broker.connections) < connections, "the broker's side of the relay gone")
     # Those it held up go on; the reader's memory is free.
     await jam.c.answer()
     await jam.d.answer()
     stage = api.stage
     await stage.until(lambda: not stage.heap.held and not stage.direct.held, "all memory given back")
-    assert stage.caused("admin") == 3
+    assert stage.caused("admin") == 4
     # Events are made a moment after what they tell of.
     await stage.until(lambda: any(event["outcome"] == "cancelled" for event in stage.events.kept), "the event")
     assert {event["close_cause"] for event in stage.events.kept if event["outcome"] == "cancelled"} == {"admin"}
     lines = api.log.of("admin change")
-    assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 3
-
-
-async def test_a_killed_relay_ends_on_both_sides(api: AdminStage) -> None:
-    client = await api.stage.relayed()
-    before = len(api.stage.broker.connections)
-    (row,) = await api.rows()
-    assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 200
-    await client.rest()
-    assert api.stage.caused("admin") == 1
-    await eventually(lambda: len(api.stage.broker.connections) == before - 1, "the broker's side gone")
-    assert await api.rows() == []
+    assert [(line["action"], line["cause"]) for line in lines] == [("kill", "admin")] * 4
 
 
 # --- what is wrong with a request -----------------------------------------------------------------

@@ -85,6 +85,8 @@ async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
         await broker.record.seen(LISTS)
         await proxy.draining()
         assert json.loads(top(capsys, "--json", "--socket", str(path)))["proxy"]["state"] == "draining"
+        answers = [await proxy.get(page) for page in ("/readyz", "/status.html", "/healthz")]
+        assert [answer.split()[1] for answer in answers] == [b"503", b"503", b"200"]
         gate.set()
         await client.answer()
         assert await proxy.exit_code() == 0

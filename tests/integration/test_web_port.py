@@ -7,23 +7,16 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app.proxy import Proxy
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from proxy.core.log import open_log
-from proxy.core.tasks import TaskScope
-from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
     LIST_BYTES,
-    NAME_BYTES,
     TIGHT,
     TOPIC,
     TOPICS,
     Stage,
-    config_for,
     direct_taken,
     jammed,
     namespace,
@@ -175,6 +168,7 @@ OPTIONS = [
     ("OPTIONS * HTTP/1.1\r\nHost: lb\r\n", 200, _READ, True),
     ("OPTIONS /readyz HTTP/1.0\r\n", 200, _READ, False),
     ("OPTIONS /proxy-stats/connections HTTP/1.0\r\n", 200, _READ, False),
+    ("OPTIONS /proxy-stats/logging/2 HTTP/1.0\r\n", 200, "OPTIONS, POST", False),
     ("OPTIONS /nowhere HTTP/1.0\r\n", 404, None, False),
     ("HEAD /status.html HTTP/1.0\r\n", 200, None, False),
     ("POST /status.html HTTP/1.1\r\nHost: lb\r\n", 405, _READ, True),
@@ -194,6 +188,7 @@ async def test_a_page_says_what_may_be_asked_and_how_it_is(
             head = (await reader.readuntil(b"\r\n\r\n")).decode()
             found = dict(line.split(": ", 1) for line in head.split("\r\n")[1:] if line)
             assert (int(head.split()[1]), found.get("Allow")) == (status, allowed)
+            assert stage.proxy.relay_log.level == 0
             assert status != 200 or question.startswith("HEAD") or found["Content-Length"] == "0"
             if lives:
                 await reader.readexactly(int(found["Content-Length"]))
@@ -207,14 +202,6 @@ async def test_a_page_says_what_may_be_asked_and_how_it_is(
             await writer.wait_closed()
 
 
-async def test_a_page_that_changes_something_says_so_and_changes_nothing() -> None:
-    async with staged(enableProxyStatsEndpoints="true", superUserRoles="") as stage:
-        level = stage.proxy.config.proxy_log_level
-        page = await get(stage.proxy.web_port, "/proxy-stats/logging/2", "OPTIONS")
-        assert (page.status, page.headers["allow"], page.text) == (200, "OPTIONS, POST", "")
-        assert stage.proxy.config.proxy_log_level == level
-
-
 async def test_the_status_page_follows_its_file_and_readiness_does_not(tmp_path: Path) -> None:
     file = tmp_path / "in-rotation"
     async with staged(statusFilePath=file) as stage:
@@ -226,31 +213,3 @@ async def test_the_status_page_follows_its_file_and_readiness_does_not(tmp_path:
             file.unlink()
             assert (await get(port, "/status.html", method)).status == 404
         assert (await get(port, "/readyz")).status == 200
-
-
-async def test_a_draining_proxy_is_not_ready_and_still_healthy() -> None:
-    # Not staged: this one ends its proxy itself.
-    crashes: list[BaseException] = []
-    async with EmbeddedBroker(GeneratedTopics(20, TOPICS, NAME_BYTES)) as broker:
-        gate = broker.script.hold(LISTS)
-        proxy = Proxy(config_for(broker.service_url, shutdownDrainMillis=10_000), open_log("error", "json"))
-        await proxy.start()
-        client = await AsyncClient.open(proxy.port)
-        await client.connect()
-        await client.ask_topics(namespace(0))
-        await broker.record.seen(LISTS)
-        stopping = TaskScope(crashes.append)
-        stopping.start(proxy.stop())
-        await eventually(lambda: proxy.readiness.draining, "a proxy that drains")
-        for path in ("/readyz", "/status.html"):
-            page = await get(proxy.web_port, path)
-            assert (page.status, page.text) == (503, "draining\n")
-            asked = await get(proxy.web_port, path, "OPTIONS")
-            assert (asked.status, asked.text, asked.headers["allow"]) == (503, "", "GET, HEAD, OPTIONS")
-        assert (await get(proxy.web_port, "/healthz")).status == 200
-        assert (await scrape(proxy.web_port))("topic_list_heap_memory_used_bytes") > 0
-        gate.set()
-        await has_list(client)
-        client.close()
-        await stopping.emptied()
-        assert not crashes

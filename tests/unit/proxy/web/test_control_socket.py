@@ -120,9 +120,7 @@ def test_without_a_key_it_is_made_in_a_directory_of_the_users_own(monkeypatch: p
 def test_a_directory_that_others_may_write_to_is_no_place_and_no_reason_not_to_serve(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
-    (own,) = control_paths("", PORT, os.environ)
+    own = default_path(str(tmp_path), monkeypatch)
     own.parent.mkdir()
     own.parent.chmod(0o777)
     found = opened("")

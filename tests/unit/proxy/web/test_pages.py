@@ -21,7 +21,9 @@ async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
         assert (ready.status, ready.headers["server"]) == (200, "pulsar-proxy")
         server.readiness.draining = True
         assert (await server.get("/readyz"))[::2] == (503, "draining\n")
-        assert (await server.get("/status.html")).status == 503
+        for page in ("/status.html", "/readyz"):
+            asked = await server.get(page, "OPTIONS")
+            assert (asked.status, asked.text, asked.headers["allow"]) == (503, "", "GET, HEAD, OPTIONS")
         server.readiness.draining = server.readiness.listening = False
         assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
         assert (await server.get("/healthz"))[::2] == (200, "OK\n")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 import pytest
 
 from limiter.errors import PermitAcquireTimeout
+from proxy.auth.identity import Principal
 from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.uploads import Upload
@@ -279,15 +280,11 @@ async def test_lists_that_wait_have_slow_lists_end_and_no_other_requests() -> No
         (WebClient("10.0.0.1:5000", "10.9.9.9"), "10.0.0.1"),
         (WebClient("[2001:db8:0:1:a::b]:5000", "?"), "2001:db8:0:1::/64"),
         (WebClient("10.0.0.1:5000", "?", role="everybody", anonymous=True), "10.0.0.1"),
+        (WebClient("10.0.0.1:5000", "?", role="alice"), Principal("alice")),
     ],
 )
-def test_who_has_proven_nothing_takes_turns_by_host(client: WebClient, key: str) -> None:
+def test_who_has_proven_nothing_takes_turns_by_host_and_others_by_principal(client: WebClient, key: Hashable) -> None:
     assert client.turn_key == key
-
-
-def test_who_has_proven_a_role_takes_turns_by_principal() -> None:
-    client = WebClient("10.0.0.1:5000", "?", role="alice")
-    assert client.turn_key == client.principal
 
 
 # --- what is measured of an upload -----------------------------------------------------------------
