@@ -180,10 +180,7 @@ async def test_requests_do_not_carry_a_client_s_word_either() -> None:
         lookup = pb.CommandLookupTopic(topic=TOPIC, request_id=1, **SMUGGLED)
         await client.send_command(pb.BaseCommand(type=pb.BaseCommand.LOOKUP, lookupTopic=lookup))
         await client.answer()
-        metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=2, **SMUGGLED)
-        kind = pb.BaseCommand.PARTITIONED_METADATA
-        await client.send_command(pb.BaseCommand(type=kind, partitionMetadata=metadata))
-        await client.answer()
+        await ask_partitions(client, **SMUGGLED)
         record = held.stage.broker.record
         asked = record.commands(CommandType.LOOKUP)[0].lookupTopic
         also = record.commands(CommandType.PARTITIONED_METADATA)[0].partitionMetadata
@@ -201,8 +198,8 @@ async def ask_list(client: AsyncClient) -> None:
     await client.topics(namespace(0))
 
 
-async def ask_partitions(client: AsyncClient) -> None:
-    metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7)
+async def ask_partitions(client: AsyncClient, **fields: str) -> None:
+    metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7, **fields)
     await client.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata))
     await client.answer()
 

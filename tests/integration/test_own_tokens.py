@@ -147,37 +147,35 @@ async def before(broker: Wary, keys: dict[str, Any]) -> AsyncIterator[Court]:
         yield held
 
 
+AUTHENTICATION, AUTHORIZATION = ServerError.AuthenticationError, ServerError.AuthorizationError
+SIX = [f"alice/{number}" for number in range(6)]
+
+
 @pytest.mark.threat("list-by-another-token")
 @pytest.mark.parametrize(
-    ("late", "code"),
+    ("clients", "broker", "refused", "seen"),
     [
-        (False, ServerError.AuthenticationError),
-        (True, ServerError.AuthenticationError),
-        (False, ServerError.AuthorizationError),
+        (SIX, Wary({"alice/0", "alice/1"}), 2, {"connects": 3, "lists": 1}),
+        (SIX, Wary({"alice/0", "alice/1"}, late=True), 2, {"connects": 3, "lists": 3}),
+        (SIX, Wary({"alice/0", "alice/1"}, code=AUTHORIZATION), 2, {"connects": 3, "lists": 1}),
+        (["alice/0"] * 20 + ["alice/1"], Wary({"alice/0"}), 20, {"connects": 2, "lists": 1}),
+        (SIX, Wary({*SIX}), 6, {"connects": 6}),
+        # What a role may not do is asked once.
+        (SIX, Wary({"alice/0"}, late=True, code=AUTHORIZATION), 6, {"connects": 1, "lists": 1}),
     ],
+    ids=["token", "token of a list", "role at CONNECT", "token of many", "all tokens", "role"],
 )
-async def test_a_token_that_a_broker_refuses_is_the_affair_of_its_own_client(late: bool, code: int) -> None:
-    broker = Wary({"alice/0", "alice/1"}, late, code)
+async def test_a_token_that_a_broker_refuses_is_the_affair_of_its_own_clients(
+    clients: list[str], broker: Wary, refused: int, seen: dict[str, int]
+) -> None:
     async with before(broker, BY_ROLE) as held:
-        clients = await crowd(held, 6)
-        await all_ask(held, clients)
+        asking = [await held.client(data) for data in clients]
+        await all_ask(held, asking)
         broker.gate.set()
-        for client in clients[:2]:
-            assert (await client.answer()).error.error == code
-        await all_have_lists(clients[2:], len(TOPICS))
-        assert broker.seen == {"connects": 3, "lists": 3 if late else 1}
-
-
-async def test_a_refused_token_of_many_clients_is_tried_once() -> None:
-    broker = Wary({"alice/0"})
-    async with before(broker, BY_ROLE) as held:
-        clients = [await held.client("alice/0") for _ in range(20)] + [await held.client("alice/1")]
-        await all_ask(held, clients)
-        broker.gate.set()
-        for client in clients[:-1]:
-            assert (await client.answer()).error.error == ServerError.AuthenticationError
-        await has_list(clients[-1], len(TOPICS))
-        assert broker.seen == {"connects": 2, "lists": 1}
+        for client in asking[:refused]:
+            assert (await client.answer()).error.error == broker.code
+        await all_have_lists(asking[refused:], len(TOPICS))
+        assert broker.seen == seen
 
 
 async def test_tokens_of_clients_that_left_are_gone_while_those_of_others_are_refused() -> None:
