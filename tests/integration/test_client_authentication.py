@@ -23,6 +23,7 @@ from tests.support.auth.credentials import (
     response,
     turned_away,
 )
+from tests.support.auth.tls import PemFiles, authority, client_context, tls_client
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
@@ -157,6 +158,22 @@ async def test_large_credentials_hold_no_memory_while_a_broker_is_dialled() -> N
         await held.stage.until(lambda: broker.peers, "a broker that does not answer")
         assert held.stage.handshakes.held == 0
         assert held.stage.handshakes.statistics().peak_held > 3 * 40_000
+
+
+@pytest.mark.parametrize(("tls", "shown", "admits"), [(True, True, True), (True, False, False), (False, True, False)])
+async def test_a_client_has_the_role_of_its_certificate_on_the_tls_port(
+    tls: bool, shown: bool, admits: bool, files: PemFiles
+) -> None:
+    keys = {**files.server_keys, "tlsTrustCertsFilePath": files.trust}
+    async with staged(**keys, authenticationEnabled="true", authenticationProviders="tls") as stage:
+        own = authority().issue_cert("any.example", common_name="alice") if shown else None
+        client = await (tls_client(stage, client_context(own=own)) if tls else stage.client())
+        await client.send(connect_frame(auth_method_name="tls", auth_data=b"CN=alice"))
+        if admits:
+            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+            assert [session.principal for session in stage.sessions] == [Principal("alice")]
+        else:
+            assert (await refused(client)).error == ServerError.AuthenticationError
 
 
 # --- a client's own word counts for nothing -----------------------------------------------------------

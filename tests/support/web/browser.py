@@ -4,7 +4,6 @@ Rule: the browser reaches 127.0.0.1 and no other host, and ends with the block.
 """
 
 import asyncio
-import base64
 import itertools
 from asyncio.subprocess import DEVNULL
 from collections.abc import AsyncIterator
@@ -64,11 +63,6 @@ class Tab:
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )
         await self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
-
-    async def picture(self) -> bytes:
-        """Return the screen as PNG."""
-        found = await self.call("Page.captureScreenshot", format="png")
-        return base64.b64decode(found["data"])
 
 
 @asynccontextmanager

@@ -68,26 +68,20 @@ def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
     assert 2 * 8 * MOST_STACKS * MOST_CALLS < ADMIN_CLIENT_BYTES
 
 
-async def test_a_profile_that_gets_no_thread_frees_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    def none(function: Callable[[], None], name: str) -> None:
-        raise NoThread(errno.EAGAIN, "no thread can be started")
+@pytest.mark.parametrize(
+    ("step", "error"),
+    [("start_thread", NoThread(errno.EAGAIN, "no thread can be started")), ("sample", OSError("no frames today"))],
+)
+async def test_a_failure_of_a_profile_is_that_of_its_request_and_frees_the_place(
+    step: str, error: OSError, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
 
     profiler = Profiler()
     with monkeypatch.context() as patch:
-        patch.setattr(profile, "start_thread", none)
-        with pytest.raises(NoThread):
+        patch.setattr(profile, step, fails)
+        with pytest.raises(type(error), match=error.strerror or "no frames today"):
             await profiler.profile(1.0)
     monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
     assert await profiler.profile(2.0) == {"seconds": 2.0}
-
-
-async def test_a_failure_of_the_profile_is_that_of_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(seconds: float, stop: threading.Event) -> Any:
-        raise OSError("no frames today")
-
-    profiler = Profiler()
-    monkeypatch.setattr(profile, "sample", broken)
-    # The place is free again.
-    for _ in range(2):
-        with pytest.raises(OSError, match="no frames today"):
-            await profiler.profile(1.0)
