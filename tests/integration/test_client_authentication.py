@@ -215,7 +215,7 @@ async def ask_list(client: AsyncClient) -> None:
     await client.topics(namespace(0))
 
 
-async def ask_partitions(client: AsyncClient, **fields: str) -> None:
+async def ask_partitions(client: AsyncClient, **fields: Any) -> None:
     metadata = pb.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=7, **fields)
     await client.send_command(pb.BaseCommand(type=pb.BaseCommand.PARTITIONED_METADATA, partitionMetadata=metadata))
     await client.answer()

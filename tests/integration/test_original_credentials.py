@@ -56,13 +56,6 @@ async def test_a_minimal_configuration_with_tokens_works_in_front_of_brokers_of_
     assert {each.original_auth_data for each in broker.connects if each.original_principal} == {ALICE}
 
 
-class BelievesClients(JudgingBroker):
-    """No broker of Pulsar's, but one may be made so: a client's credentials are enough."""
-
-    def believes(self, connect: pb.CommandConnect) -> bool:
-        return connect.original_auth_data in self.clients
-
-
 @pytest.mark.parametrize("keys", [{}, KEEPS])
 async def test_a_broker_that_refuses_a_probe_for_its_credentials_is_refusing_and_still_asked(
     keys: dict[str, Any],
@@ -77,17 +70,6 @@ async def test_a_broker_that_refuses_a_probe_for_its_credentials_is_refusing_and
         answer = await client.lookup(TOPIC)
         assert (answer.error, answer.message) == (ServerError.AuthenticationError, "Failed to authenticate")
         assert brokers.states()["refusing"] == 1
-
-
-async def test_a_broker_that_refuses_the_proxy_and_takes_its_client_serves_that_and_is_up() -> None:
-    broker = BelievesClients(clients={ALICE})
-    async with behind(broker, **PROBED) as stage:
-        brokers = stage.proxy.broker_side.brokers
-        await stage.until(lambda: brokers.states()["refusing"] == 1, "a broker that refuses the probe")
-        client = await asked(stage)
-        assert (await client.command()).type == pb.BaseCommand.CONNECTED
-        assert (await client.lookup(TOPIC)).brokerServiceUrl == broker.url
-        assert brokers.states()["up"] == 1
 
 
 OWN_ALONE = ("broker refuses the credentials of the proxy", "brokerClientAuthenticationPlugin")

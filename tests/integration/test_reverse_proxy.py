@@ -319,6 +319,7 @@ async def test_requests_beyond_the_limit_wait_for_their_turn_or_leave_and_pages_
         ("GET /admin/v2/clusters HTTP/1.1\r\n\r\n", 400),
         ("GET /admin/v2/clusters HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
+        ("POST /admin HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n", 400),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", 501),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", 400),
         ("POST /admin HTTP/1.1\r\nHost: p\r\nTransfer-Encoding: chunked\r\n\r\n1\nX\n0\n\n", 400),

@@ -50,26 +50,6 @@ async def test_uploads_that_drip_keep_no_list_from_its_memory() -> None:
             assert (await drip.receive(12)) == b"HTTP/1.1 204"
 
 
-@pytest.mark.threat("uploads-drip")
-async def test_a_copy_is_given_up_for_a_list_and_its_client_gets_the_redirect() -> None:
-    async with web_staged(**{DIRECT.format("MB"): 4}, **IMPATIENT, brokerWebServiceAllowedTargetPorts=1) as at:
-        at.broker.answer = redirect_to("http://127.0.0.1:1/elsewhere")
-        client = await uploading(at, len(BODY) + 1)
-        await at.stage.until(lambda: at.stage.direct.held > len(BODY), "the copy of what came")
-        taken = await at.stage.direct.acquire(at.stage.direct.available)
-        victim = await at.stage.connected()
-        waiting = at.stage.direct.statistics().queued
-        await victim.ask_topics(namespace(0))
-        await at.stage.until(lambda: at.stage.direct.statistics().queued > waiting, "a list that waits")
-        await at.stage.until(lambda: at.stage.proxy.counters.web.copies_dropped == 1, "the end of the copy")
-        taken.release()
-        await victim.answer()
-        await client.send(b"x")
-        head = await client.rest()
-        assert head.startswith(b"HTTP/1.1 307 ")
-        assert b"Location: http://127.0.0.1:1/elsewhere\r\n" in head
-
-
 async def test_a_copy_given_up_while_it_is_sent_again_leaves_the_redirect_to_the_client() -> None:
     reading = asyncio.Event()
 

@@ -4,14 +4,12 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 
 import aiohttp
 import pytest
 from aiohttp import web
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.core.errors import DisconnectCause
 from proxy.web.forward import broker_client
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import patient
@@ -74,10 +72,6 @@ async def elsewhere() -> AsyncIterator[aiohttp.ClientSession]:
         yield client
 
 
-def ended(at: WebStage, cause: DisconnectCause) -> int:
-    return at.stage.proxy.counters.shared.disconnects.get(cause, 0)
-
-
 @pytest.mark.threat("unread-http-answers")
 @pytest.mark.parametrize("places", [CROWD, 10])
 async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> None:
@@ -85,7 +79,7 @@ async def test_answers_that_nobody_reads_leave_places_to_others(places: int) -> 
         at.broker.answer = large_or_small
         await crowd(at, ASK, places)
         assert (await at.ask()).status == 200
-        assert 1 <= ended(at, DisconnectCause.READS_TOO_SLOWLY) < places
+        assert 1 <= at.stage.caused("reads_too_slowly") < places
 
 
 @pytest.mark.threat("unread-http-answers")
@@ -167,7 +161,7 @@ async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most
         for socket in (lone, newest, many[0], *many[2:]):
             await socket.send_bytes(b"y")
             assert (await socket.receive(20)).data == b"y"
-        assert (ended(at, DisconnectCause.GAVE_WAY), at.stage.proxy.counters.web.tunnels) == (1, 10)
+        assert (at.stage.caused("gave_way"), at.stage.proxy.counters.web.tunnels) == (1, 10)
 
 
 ALONE = "GET {} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n"
@@ -186,14 +180,10 @@ async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
         await crowd(at, ASK, 10, asked=18)
         for waiting in range(1, CROWD - KEPT - 18 + 1):
             await one_more(at)
-            await until_waits(at, waiting)
+            await at.stage.until(lambda number=waiting: at.waiting == number, "a request on each connection")  # type: ignore[misc]
         yield at
         for socket in sockets:
             await socket.close()
-
-
-async def until_waits(at: WebStage, number: int) -> None:
-    await at.stage.until(lambda: at.waiting == number, "a request on each connection")
 
 
 async def one_more(at: WebStage) -> AsyncClient:
@@ -221,11 +211,10 @@ async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_p
 
 async def come_again(at: WebStage, port: int) -> None:
     """Open twice as many connections as there may be, one after the other, that say nothing."""
-    limited = partial(ended, at, DisconnectCause.CONNECTION_LIMIT)
-    before = limited()
+    before = at.stage.caused("connection_limit")
     for _ in range(2 * CROWD):
         await at.stage.client(port=port)
-    await at.stage.until(lambda: limited() - before >= CROWD, "the crowd at the limit")
+    await at.stage.until(lambda: at.stage.caused("connection_limit") >= before + CROWD, "the crowd at the limit")
 
 
 async def is_answered_between(at: WebStage, port: int) -> None:
@@ -287,7 +276,7 @@ async def test_another_address_takes_the_place_of_the_youngest_that_waits(monkey
         assert (await at.ask(client=other)).status == 200
         with pytest.raises(Closed):
             await clients[-1].receive(1)
-        assert ended(at, DisconnectCause.CONNECTION_LIMIT) == 1
+        assert at.stage.caused("connection_limit") == 1
 
 
 @pytest.mark.threat("http-rate-used-up")

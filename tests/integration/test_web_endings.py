@@ -105,13 +105,6 @@ async def test_a_value_that_is_no_utf8_does_not_reach_the_broker_as_another() ->
         assert at.broker.asked == []
 
 
-async def test_a_transfer_encoding_of_http_1_0_is_refused() -> None:
-    async with web_staged() as at:
-        head = f"POST {ADMIN} HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
-        assert await at.status_of(head) == 400
-        assert at.broker.asked == []
-
-
 @pytest.mark.threat("bytes-behind-answer")
 async def test_an_answer_too_many_is_nobodys_answer() -> None:
     held: list[asyncio.StreamWriter] = []

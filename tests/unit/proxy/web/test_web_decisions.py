@@ -1,6 +1,5 @@
 """What the web ports decide without I/O: headers, paths, limits, turns of servers, answers to lookups."""
 
-import asyncio
 import json
 
 import pytest
@@ -28,6 +27,7 @@ from proxy.web.http.gate import Gate, GateLimits
 from proxy.web.http.origins import host_of
 from proxy.web.http.paths import origin_form
 from tests.support.loops.clock import ManualClock
+from tests.unit.limiter.harness import start
 
 # --- headers --------------------------------------------------------------------------------------
 
@@ -153,11 +153,10 @@ async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_ke
         return caught.value
 
     with await gate.enter(Visit(None, EMPTY_PAYLOAD)):
-        async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(refusal())
-            await asyncio.sleep(0)
-            full = await refusal()
-            clock.advance(5)
+        waiting = await start(refusal())
+        full = await refusal()
+        clock.advance(5)
+        await waiting
     assert (full.status, "1 wait already" in full.reason) == (503, True)
     assert (waiting.result().status, "none has ended in time" in waiting.result().reason) == (503, True)
     assert (gate.in_work, gate.waiting) == (0, 0)
