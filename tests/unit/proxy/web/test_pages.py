@@ -8,9 +8,10 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.web import server as web_server
+from proxy.web.http.documents import refusal
 from proxy.web.ui.minutes import KEPT, Minutes
 from proxy.web.ui.page import MOST_VIEWS, _SharedDocument
-from tests.support.web.web_parts import running
+from tests.support.web.web_parts import config, running
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -27,6 +28,13 @@ async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
         server.readiness.draining = server.readiness.listening = False
         assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
         assert (await server.get("/healthz"))[::2] == (200, "OK\n")
+
+
+@pytest.mark.threat("pages-for-anybody")
+def test_documents_are_for_nobody_before_anybody_can_be_recognised() -> None:
+    refused = refusal(config(authenticationEnabled="true"), None)
+    assert refused is not None
+    assert refused.status == 401
 
 
 @pytest.mark.parametrize(
