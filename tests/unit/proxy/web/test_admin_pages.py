@@ -98,6 +98,16 @@ def full_of(*hosts: str) -> tuple[AdminSlots[Connection], list[Connection]]:
     return slots, connections
 
 
+def test_a_complete_request_keeps_its_slot() -> None:
+    slots, connections = full_of("a", "a", "a")
+    slots.proven(connections[0])
+    assert slots.victim_for("operator", 0.0) is connections[1]
+    for each in connections:
+        slots.proven(each)
+    assert slots.victim_for("operator", 60.0) is None
+    assert slots.full
+
+
 def test_of_the_own_host_the_oldest_gives_way_when_it_has_been_silent() -> None:
     slots, (oldest, *_) = full_of("a", "a")
     assert slots.victim_for("a", SILENT_SECONDS / 2) is None
