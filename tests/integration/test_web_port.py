@@ -108,15 +108,15 @@ async def test_waits_that_time_out_are_counted_with_the_time_they_took() -> None
 
 
 @pytest.mark.parametrize("limiter", ["heap", "direct"])
-async def test_a_full_queue_is_counted_and_no_timeout(limiter: str) -> None:
+async def test_a_full_queue_is_counted_and_who_leaves_it_and_no_timeout(limiter: str) -> None:
     key, refusal = (HEAP_QUEUE, HEAP_REFUSAL) if limiter == "heap" else (DIRECT_QUEUE, DIRECT_REFUSAL)
     async with staged(**TIGHT | {key: 1}) as stage:
         if limiter == "heap":
             await jammed(stage)
-            await queued_for_heap(stage)
+            waiting = await queued_for_heap(stage)
         else:
             await direct_taken(stage)
-            await waiting_for_direct(stage)
+            waiting = await waiting_for_direct(stage)
         client = await stage.connected()
         assert (await client.refused_topics(namespace(9))).message == refusal
         at = await scraped(stage)
@@ -124,14 +124,9 @@ async def test_a_full_queue_is_counted_and_no_timeout(limiter: str) -> None:
         assert at("lists_answers_total", outcome=f"refused_{limiter}") == 1
         assert at(f"topic_list_{limiter}_queue_size") == 1
         assert at(f"topic_list_{limiter}_timeout_total") == 0
-
-
-async def test_a_client_that_leaves_a_queue_is_counted() -> None:
-    async with staged(**TIGHT) as stage:
-        await direct_taken(stage)
-        (await waiting_for_direct(stage)).close()
-        await stage.until(lambda: not stage.direct.queue_size, "an empty queue")
-        assert (await scraped(stage))("lists_cancelled_total", limiter="direct") == 1
+        waiting.close()
+        await stage.until(lambda: not getattr(stage, limiter).queue_size, "an empty queue")
+        assert (await scraped(stage))("lists_cancelled_total", limiter=limiter) == 1
 
 
 # --- connections and lookups ----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Iterator
 
 import pytest
 from aiohttp import StreamReader
@@ -16,13 +15,6 @@ FOREIGN = b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign"
 EARLY = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\n"
 # What may be left of another answer, or of none; the parser keeps a part of a header to itself.
 BEHIND = [FOREIGN, FOREIGN * 2000, FOREIGN[:1], FOREIGN[:20], b"\r\n", b"garbage", EARLY]
-
-
-@pytest.fixture
-def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        yield ours, theirs
 
 
 def asked(real: socket.socket | None = None, *, spent: bool = False) -> tuple[BrokerAnswers, Socket]:
@@ -81,15 +73,16 @@ async def test_what_is_read_together_with_the_end_of_an_answer_keeps_its_connect
 @pytest.mark.threat("bytes-behind-answer")
 @pytest.mark.parametrize("behind", [FOREIGN, b""])
 async def test_what_nobody_has_read_yet_keeps_a_connection_from_the_next_request(
-    behind: bytes, pair: tuple[socket.socket, socket.socket]
+    behind: bytes,
 ) -> None:
-    ours, theirs = pair
-    connection, _ = asked(ours)
-    connection.data_received(HEAD + b"own")
-    assert await (await answered(connection)).read() == b"own"
-    assert connection.may_be_used
-    if behind:
-        theirs.send(behind)
-    else:
-        theirs.close()
-    assert not connection.may_be_used
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection, _ = asked(ours)
+        connection.data_received(HEAD + b"own")
+        assert await (await answered(connection)).read() == b"own"
+        assert connection.may_be_used
+        if behind:
+            theirs.send(behind)
+        else:
+            theirs.close()
+        assert not connection.may_be_used
