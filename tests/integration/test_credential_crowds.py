@@ -15,11 +15,13 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.providers import issuer_keys
+from proxy.auth.providers.signed_token import SignedToken
+from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.core.public_causes import PublicCause, authentication_text
 from tests.support.auth.credentials import presenting, refused
 from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
 from tests.support.auth.slow_checks import HeldChecks
-from tests.support.auth.tokens import SECRET, data_url, signed
+from tests.support.auth.tokens import SECRET, data_url, der, ec_key, signed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -41,6 +43,12 @@ PASSWORDS: dict[str, Any] = {
     "authenticationProviders": "basic",
     "basicAuthConf": data_url(b"alice:%b\nbob:%b\n" % (HASH, HASH)),
     "maxConcurrentAuthentications": 1,
+}
+TOKENS: dict[str, Any] = {
+    **PATIENT,
+    "authenticationProviders": "token",
+    "tokenPublicKey": data_url(der(ec_key("P-521"))),
+    "tokenPublicAlg": "ES512",
 }
 
 
@@ -209,3 +217,29 @@ async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns
 
 
 # --- bad signatures -------------------------------------------------------------------------------
+
+
+@pytest.mark.threat("wrong-signature-crowd")
+async def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = 60
+    checked: list[str] = []
+    verifies = VerifyingKey.verifies
+
+    def told(key: VerifyingKey, token: SignedToken) -> bool:
+        checked.append(str(token.claims["sub"]))
+        return verifies(key, token)
+
+    monkeypatch.setattr(VerifyingKey, "verifies", told)
+    async with staged(**TOKENS) as stage:
+        strangers = [await stage.client() for _ in range(crowd)]
+        alice = await stage.client(source=HOME)
+        bad = presenting((signed({"sub": "mallory"}, "ES512")[:-8] + b"AAAAAAAA").decode())
+        async with asyncio.TaskGroup() as group:
+            for stranger in strangers:
+                group.create_task(stranger.send(bad))
+        await stage.until(lambda: len(checked) > 0, "a check of the crowd")
+        await alice.send(presenting(signed({"sub": "alice"}, "ES512").decode()))
+        assert (await alice.command()).HasField("connected")
+        await stage.until(lambda: len(checked) == crowd + 1, "every check")
+        # The rest of the crowd still waited: its bad tokens are refused behind hers.
+        assert checked.index("alice") <= crowd // 2

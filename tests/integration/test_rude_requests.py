@@ -103,3 +103,16 @@ async def test_an_answer_of_thousands_of_brackets_passes_as_it_is_and_breaks_not
         for _ in range(2):
             async with at.client.get(at.url + "/lookup/v2/topic/persistent/t/n/x") as answer:
                 assert (answer.status, await answer.read()) == (200, deep)
+
+
+@pytest.mark.threat("upgrade-smuggling")
+@pytest.mark.parametrize("protocol", ["h2c", "h2c, websocket", "TLS/1.0"])
+@pytest.mark.parametrize("body", ["", "Content-Length: 5\r\n"])
+async def test_nothing_behind_a_request_for_another_protocol_is_a_request(protocol: str, body: str) -> None:
+    async with web_staged() as at:
+        method = "POST" if body else "GET"
+        asks = f"{method} {ADMIN} HTTP/1.1\r\nHost: proxy\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n{body}\r\n"
+        behind = f"GET {ADMIN}/evil HTTP/1.1\r\nHost: proxy\r\n\r\n"
+        answer = await at.raw(asks.encode() + b"hello" * bool(body) + behind.encode() * 3)
+        assert answer.count(b"HTTP/1.1 ") == 1
+        assert [asked.path for asked in at.broker.asked] == [ADMIN]

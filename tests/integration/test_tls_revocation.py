@@ -11,14 +11,16 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config.config import ConfigError
 from tests.support.auth.revocation import revocation_list
 from tests.support.auth.tls import (
+    HOST,
     PemFiles,
+    TlsClient,
     authority,
     certificate,
     client_context,
     server_context,
     tls_client,
 )
-from tests.support.clients.async_client import Closed
+from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 
@@ -120,3 +122,25 @@ async def test_a_list_without_authorities_is_a_fault(files: PemFiles, tmp_path: 
     with pytest.raises(ConfigError, match="tlsTrustCertsFilePath"):
         async with staged(**files.server_keys, tlsCertificateRevocationListFilePath=lists):
             pass
+
+
+@pytest.mark.threat("session-outlives-certificate")
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_client_that_comes_back_is_checked_again(
+    files: PemFiles, tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    lists = tmp_path / "lists.pem"
+    lists.write_bytes(revocation_list())
+    context = client_context(own=authority().issue_cert("somebody"))
+    context.minimum_version = context.maximum_version = version
+    async with staged(**demanding(files, lists)) as stage:
+        session = None
+        for _ in range(3):
+            client = TlsClient((await AsyncClient.open(stage.proxy.tls_port)).sock, context)
+            stage.clients.append(client)
+            ends = client.sealer
+            ends.tls = context.wrap_bio(ends.incoming, ends.outgoing, server_hostname=HOST, session=session)
+            await client.shake()
+            await client.connect()
+            assert not ends.tls.session_reused
+            session = ends.tls.session
