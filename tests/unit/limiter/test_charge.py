@@ -37,29 +37,6 @@ async def test_charge_names_who_is_charged_and_what_it_holds_and_changes_it(limi
     assert books_are_zero(limiter)
 
 
-async def test_reassign_before_the_grant_is_taken_charges_the_new_key(limiter: AsyncSemaphore) -> None:
-    held = await limiter.acquire(10)
-    charge = Charge("a")
-    waiting = await start(limiter.acquire(4, charge=charge))
-    charge.reassign("b")
-    held.release()
-    charge.reassign("c")
-    assert limiter.top_holders(9) == [("c", 4)]
-    (await waiting).release()
-    assert books_are_zero(limiter)
-
-
-async def test_reassign_survives_a_growth_that_waits(limiter: AsyncSemaphore) -> None:
-    charge = Charge("a")
-    first, second = await limiter.acquire(5), await limiter.acquire(5, charge=charge)
-    await first.update(6)
-    growing = await start(second.update(8))
-    charge.reassign("b")
-    first.release()
-    await growing
-    assert limiter.top_holders(9) == [("b", 8)]
-
-
 @pytest.mark.parametrize("position", range(6))
 async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: ManualClock, position: int) -> None:
     limiter, order = semaphore(1, clock, share_by_key=True, max_queue=6), list[int]()
@@ -78,19 +55,6 @@ async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: 
     await settle()
     await settle()
     assert order == [*range(6)]
-
-
-async def test_reassign_lets_go_who_was_capped_and_who_stood_behind(turns: AsyncSemaphore) -> None:
-    held, moves = Charge("a"), Charge("a")
-    await turns.acquire(45, charge=held)
-    moved, behind = await start(turns.acquire(10, charge=moves)), await start(turns.acquire(5, key="a"))
-    third = await start(turns.acquire(10, key="a"))
-    moves.reassign("b")
-    await settle()
-    assert (moved.done(), behind.done(), third.done()) == (True, True, False)
-    held.reassign("c")
-    await settle()
-    assert third.done(), "the permit of another is no matter of its cap"
 
 
 async def test_deficit_moves_with_the_permit(clock: ManualClock) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from limiter.deadlines import NEVER, Deadlines
+from limiter.deadlines import Deadlines
 from limiter.permit import AcquireWaiter, Waiter
 from limiter.queue import WaiterQueue
 from tests.support.loops.clock import ManualClock
@@ -42,19 +42,6 @@ class Watched:
 @pytest.fixture
 def watched(clock: ManualClock) -> Watched:
     return Watched(clock)
-
-
-async def test_each_expires_at_its_own_moment_whatever_the_order(watched: Watched) -> None:
-    for size, seconds in ((1, 5.0), (2, 1.0), (3, 3.0)):
-        watched.add(size, seconds)
-    left = watched.add(4, 0.5)
-    never = watched.add(5, NEVER)
-    assert (len(watched.deadlines), watched.clock.pending) == (4, 1), "one timer however many wait"
-    watched.leave(left)
-    watched.clock.advance(10.0)
-    assert watched.expired == [(2, 1.0), (3, 3.0), (1, 5.0)]
-    watched.leave(never)
-    assert (len(watched.deadlines), watched.clock.pending) == (0, 0)
 
 
 async def test_those_who_have_gone_are_never_the_majority(watched: Watched) -> None:
@@ -105,12 +92,6 @@ async def test_expiring_one_may_let_others_leave(watched: Watched) -> None:
     watched.on_expire = all_leave
     watched.clock.advance(1.0)
     assert (len(watched.expired), len(watched.deadlines)) == (1, 0)
-
-
-async def test_close_keeps_no_timer(watched: Watched) -> None:
-    watched.add(1, 1.0)
-    watched.deadlines.close()
-    assert watched.clock.pending == 0
 
 
 async def test_a_waiter_whose_end_raises_keeps_none_of_the_others_waiting(watched: Watched) -> None:

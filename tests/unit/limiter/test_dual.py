@@ -88,21 +88,6 @@ async def test_a_permit_of_neither_and_one_semaphore_for_both_are_refused(
         AsyncDualMemoryLimiter(limiter.heap, limiter.heap)
 
 
-async def test_mixed_use_by_many_in_the_order_heap_then_direct_is_no_deadlock(limiter: AsyncDualMemoryLimiter) -> None:
-    async def answer(number: int) -> None:
-        async with await limiter.acquire(number % 7, HEAP, key=number % 5) as heap:
-            await asyncio.sleep(0)
-            await heap.update(number % 90)
-            async with await limiter.acquire(number % 60, DIRECT):
-                await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        for number in range(500):
-            group.create_task(answer(number))
-    assert books_are_zero(limiter.heap)
-    assert books_are_zero(limiter.direct)
-
-
 # --- helpers --------------------------------------------------------------------------------------
 
 

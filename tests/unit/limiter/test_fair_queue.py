@@ -78,19 +78,6 @@ async def test_greedy_tenant_does_not_delay_another_beyond_its_share(storm: Stor
     assert storm.bytes_before("modest") <= LIMIT + QUANTUM + 10, "what was held already, and one turn"
 
 
-async def test_all_held_permits_growing_let_a_small_acquire_of_another_key_in(clock: ManualClock) -> None:
-    limiter = semaphore(100, clock, share_by_key=True)
-    held = [await limiter.acquire(1, key="greedy") for _ in range(100)]
-    modest = await start(limiter.acquire(1, key="modest"))
-    growths = [await start(limiter.update(permit, 50)) for permit in held]
-    assert sum(growth.done() for growth in growths) == 1
-    held[0].release()
-    await settle()
-    assert modest.done(), "it fits, and the growth goes all the same"
-    assert growths[1].done()
-    assert limiter.statistics().peak_held <= 100 + 50
-
-
 async def test_keys_that_wait_get_equal_bytes(storm: Storm) -> None:
     sizes, given = (7, 50, 333), Counter[Hashable]()
     first = await storm.limiter.acquire(LIMIT)
@@ -149,27 +136,6 @@ async def test_endless_new_keys_do_not_starve_one_in_deficit(limiter: AsyncSemap
         await settle()
     assert late > 35
     assert other.done()
-
-
-async def test_deficit_of_one_that_waits_alone_does_not_block(limiter: AsyncSemaphore) -> None:
-    pool = await limiter.acquire(LIMIT, key="a")
-    await pool.update(LIMIT + 500)
-    other = await start(limiter.acquire(10, key="b"))
-    await pool.update(LIMIT + 900)
-    alone = await start(limiter.acquire(10, key="a"))
-    assert limiter.statistics().debt >= 400
-    pool.release()
-    await settle()
-    assert (other.done(), alone.done(), limiter.statistics().debt) == (True, True, 0)
-
-
-async def test_giving_back_what_was_not_used_costs_no_turn(limiter: AsyncSemaphore) -> None:
-    moved, pool = await limiter.acquire(10, key="first"), await limiter.acquire(LIMIT - 10, key="pool")
-    first, second = [await start(limiter.acquire(LIMIT // 2, key=key)) for key in ("first", "second")]
-    limiter.reassign(moved, "heir")
-    pool.release()
-    await settle()
-    assert (first.done(), second.done()) == (True, False)
 
 
 async def test_a_cancelled_grant_leaves_its_key_no_deficit(limiter: AsyncSemaphore) -> None:
@@ -274,43 +240,6 @@ async def test_a_key_at_its_cap_waits_for_its_own_permits_and_holds_up_nobody(
     assert capped.try_update(large, 95), "who holds nothing is let in, and growth is never capped"
     large.release()
     assert books_are_zero(capped)
-
-
-async def test_growth_that_brings_the_head_to_its_cap_lets_the_next_key_go(capped: AsyncSemaphore) -> None:
-    growing, pool = await capped.acquire(20, key="a"), await capped.acquire(55, key="pool")
-    first = await start(capped.acquire(30, key="a"))
-    second = await start(capped.acquire(10, key="b"))
-    assert not second.done(), "held up by the head, which does not fit"
-    await growing.update(21)
-    await settle()
-    assert second.done(), "the head has met its cap"
-    pool.release()
-    await settle()
-    assert not first.done()
-
-
-@pytest.mark.parametrize("change", ["cap", "limit", "one line", "shrink", "large one leaves"])
-async def test_a_key_goes_on_as_soon_as_its_cap_allows(capped: AsyncSemaphore, change: str) -> None:
-    permit = await capped.acquire(50 if change != "large one leaves" else 40, key="a")
-    large = await start(capped.acquire(30, key="a"))
-    if change == "large one leaves":
-        waiting = await start(capped.acquire(10, key="a"))
-    else:
-        large.cancel()
-        waiting = await start(capped.acquire(10, key="a"))
-    assert not waiting.done()
-    match change:
-        case "cap":
-            capped.set_sharing(True, 60)
-        case "limit":
-            capped.set_limit(120)
-        case "one line":
-            capped.set_sharing(False, 50)
-        case "shrink":
-            await permit.update(40)
-        case _:
-            large.cancel()
-    assert (await waiting).size == 10
 
 
 async def test_lowered_cap_takes_nothing_back(capped: AsyncSemaphore) -> None:
@@ -447,33 +376,6 @@ async def test_the_first_outside_holds_up_the_others_there_and_no_newcomer(keepi
     assert (await served(large), await served(small)) == (1, 0)
     few[0].release()
     assert await served(small) == 1
-
-
-async def test_a_key_outside_that_meets_its_cap_holds_up_nobody(clock: ManualClock) -> None:
-    limiter = semaphore(8, clock, share_by_key=True, kept_of=4, key_cap_percent=50)
-    many, more = await held(limiter, "many", 3), await held(limiter, "more", 2)
-    await held(limiter, "few", 1)
-    first, second = await waiting(limiter, "many"), await waiting(limiter, "few")
-    await many[0].update(2)
-    for permit in more:
-        permit.release()
-    assert (await served(first), await served(second)) == (0, 1)
-    many[0].release()
-    assert await served(first) == 1
-
-
-async def test_a_raised_limit_lets_go_who_was_set_aside(keeping: AsyncSemaphore) -> None:
-    await held(keeping, "many", 6)
-    behind = await waiting(keeping, "many", 4)
-    keeping.set_limit(12)
-    assert await served(behind) == 3
-
-
-@pytest.mark.parametrize(("limit", "share_by_key"), [(3, True), (0, True), (3, False)])
-async def test_without_turns_or_a_limit_of_that_many_parts_nothing_is_kept(
-    clock: ManualClock, limit: int, share_by_key: bool
-) -> None:
-    assert len(await held(semaphore(limit, clock, share_by_key=share_by_key, kept_of=4), "many", 3)) == 3
 
 
 # --- sites ----------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from limiter import (
     ForeignPermit,
     Permit,
     PermitAcquireAlreadyClosed,
-    PermitAcquireCancelled,
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
     PermitBusy,
@@ -69,19 +68,6 @@ async def test_who_does_not_fit_waits_and_is_served_by_the_release_before_any_ne
     assert books_are_zero(limiter)
 
 
-async def test_one_release_serves_as_many_as_fit_in_the_order_of_arrival(make: Make) -> None:
-    limiter = make(10)
-    first = await limiter.acquire(10)
-    tasks = [await start(limiter.acquire(n)) for n in (4, 3, 4, 1)]
-    first.release()
-    await settle()
-    assert [task.done() for task in tasks] == [True, True, False, False]
-    assert limiter.held == 7
-    limiter.set_limit(20)
-    await settle()
-    assert all(task.done() for task in tasks)
-
-
 async def test_a_full_queue_refuses_at_once_with_the_numbers_and_a_place_that_was_left_can_be_taken(make: Make) -> None:
     limiter = make(10, max_queue=2)
     held = await limiter.acquire(10)
@@ -124,20 +110,6 @@ async def test_a_wait_ends_at_its_own_deadline_or_that_of_its_time_and_not_befor
     assert limiter.statistics().timed_out == 5
 
 
-@pytest.mark.parametrize("seconds", [1.0, 25.0])
-async def test_a_head_that_expires_serves_the_next_even_one_with_the_same_deadline(
-    make: Make, clock: ManualClock, seconds: float
-) -> None:
-    limiter = make(10)
-    await limiter.acquire(5)
-    large = await start(limiter.acquire(10, timeout_seconds=seconds))
-    small = await start(limiter.acquire(5))
-    clock.advance(seconds)
-    await settle()
-    assert isinstance(large.exception(), PermitAcquireTimeout)
-    assert small.result().size == 5
-
-
 async def test_wrong_arguments_change_nothing(make: Make) -> None:
     limiter = make(10)
     permit = await limiter.acquire(1, key="a")
@@ -149,14 +121,6 @@ async def test_wrong_arguments_change_nothing(make: Make) -> None:
     with pytest.raises(TypeError, match="expected a hashable key, got"):
         await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
     assert limiter.statistics() == before
-
-
-async def test_zero_permits_pass_a_full_semaphore_and_its_queue(make: Make) -> None:
-    limiter = make(10, max_queue=1)
-    await limiter.acquire(10)
-    await start(limiter.acquire(1))
-    assert (await limiter.acquire(0)).size == 0
-    assert limiter.held == 10
 
 
 async def test_larger_than_the_limit_waits_for_an_empty_pool_and_passes_alone_clamped(make: Make) -> None:
@@ -205,19 +169,6 @@ async def test_permit_is_released_at_the_end_of_with(make: Make) -> None:
     assert books_are_zero(limiter)
 
 
-async def test_lowered_limit_takes_nothing_back_and_lets_nobody_in(make: Make) -> None:
-    limiter = make(10)
-    first, second = await limiter.acquire(5), await limiter.acquire(5)
-    limiter.set_limit(6)
-    assert (limiter.held, limiter.available) == (10, 0)
-    waiting = await start(limiter.acquire(2))
-    first.release()
-    await settle()
-    assert not waiting.done()
-    second.release()
-    assert (await waiting).size == 2
-
-
 async def test_without_a_limit_all_are_let_in_and_counted(make: Make) -> None:
     limiter = make(10)
     permit = await limiter.acquire(10, key="a")
@@ -255,17 +206,6 @@ async def test_close_fails_those_who_wait_and_those_who_come_and_takes_back_what
 # --- growth ---------------------------------------------------------------------------------------
 
 
-async def test_growth_that_fits_is_booked_in_place_and_a_shrink_serves_those_who_wait(make: Make) -> None:
-    limiter = make(10)
-    permit = await limiter.acquire(2)
-    assert await permit.update(10) is permit
-    assert (permit.size, permit.requested, limiter.held) == (10, 10, 10)
-    waiting = await start(limiter.acquire(4))
-    assert permit.try_update(0)
-    assert (await waiting).size == 4
-    assert permit.try_update(6)
-
-
 async def test_one_grower_overshoots_and_the_others_wait_for_it_in_order(make: Make) -> None:
     limiter = make(12, max_queue=1)
     over, large, small = [await limiter.acquire(4) for _ in range(3)]
@@ -298,17 +238,6 @@ async def test_the_overshoot_ends_with_what_was_overshot(
     assert second.try_update(30) is ended
 
 
-async def test_permits_above_a_lowered_limit_are_nobodys_overshoot_and_grow_one_after_the_other(make: Make) -> None:
-    limiter = make(10)
-    first, second = await limiter.acquire(5), await limiter.acquire(5)
-    limiter.set_limit(2)
-    await limiter.update(first, 6)
-    growing = await start(limiter.update(second, 6))
-    assert not growing.done()
-    await limiter.update(first, 5)
-    assert (await growing).size == 6
-
-
 async def test_growers_go_before_newcomers(make: Make) -> None:
     limiter = make(12)
     first, second, third = [await limiter.acquire(4) for _ in range(3)]
@@ -336,74 +265,7 @@ async def test_growth_that_times_out_leaves_the_old_size_and_may_be_tried_again(
     assert (await second.update(6)).size == 6
 
 
-@pytest.mark.parametrize("granted", [False, True])
-async def test_release_during_growth_ends_it_as_cancelled_and_frees_all(make: Make, granted: bool) -> None:
-    limiter = make(10)
-    first, second = await overshot(limiter)
-    growing = await start(limiter.update(second, 6))
-    if granted:
-        first.release()
-        assert limiter.held == second.size == 6, "granted, and its task has not run"
-        with pytest.raises(PermitBusy):
-            limiter.try_update(second, 2)
-    second.release()
-    with pytest.raises(PermitAcquireCancelled):
-        await growing
-    first.release()
-    assert books_are_zero(limiter)
-
-
-@pytest.mark.parametrize("limit", [100, 10, 1])
-async def test_every_permit_growing_is_no_deadlock_under_any_limit(make: Make, limit: int) -> None:
-    limiter = make(100)
-    permits = [await limiter.acquire(10) for _ in range(10)]
-    limiter.set_limit(limit)
-
-    async def grow_and_end(permit: Permit) -> None:
-        for n in (11, 15, 12, 30):
-            await limiter.update(permit, n)
-            await asyncio.sleep(0)
-        permit.release()
-
-    tasks = [await start(grow_and_end(permit)) for permit in permits]
-    for _ in range(100):
-        await asyncio.sleep(0)
-    assert all(task.done() for task in tasks), "no timeout helps: no time has passed"
-    assert books_are_zero(limiter)
-    assert limiter.statistics().peak_held <= 100 + 20, "one overshoot at a time"
-
-
 # --- leaving --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", [0, 1, 2])
-async def test_cancelled_from_any_place_leaves_at_once(make: Make, place: int) -> None:
-    limiter = make(10)
-    permit = await limiter.acquire(10)
-    tasks = [await start(limiter.acquire(4)) for _ in range(3)]
-    tasks[place].cancel()
-    assert limiter.queue_size == 2, "before the cancelled task runs"
-    permit.release()
-    await settle()
-    assert [task.cancelled() for task in tasks] == [number == place for number in range(3)]
-    for task in tasks:
-        if not task.cancelled():
-            task.result().release()
-    assert books_are_zero(limiter)
-
-
-@pytest.mark.parametrize("granted", [False, True], ids=["waits", "granted"])
-async def test_a_head_that_leaves_serves_the_next_in_the_same_moment(make: Make, granted: bool) -> None:
-    limiter = make(10)
-    permit = await limiter.acquire(5)
-    large, small = await start(limiter.acquire(6)), await start(limiter.acquire(5))
-    if granted:
-        permit.release()
-    large.cancel()
-    await settle()
-    assert large.cancelled()
-    assert small.result().size == 5
-    assert limiter.statistics().cancelled == 1
 
 
 async def test_cancelled_in_the_tick_of_its_timeout_is_only_a_timeout(make: Make, clock: ManualClock) -> None:
@@ -428,38 +290,6 @@ async def test_a_coroutine_that_is_dropped_gives_back_what_it_had(make: Make, gr
     coroutine.close()
     permit.release()
     assert books_are_zero(limiter)
-
-
-@pytest.mark.parametrize("moment", ["waits", "granted", "released"])
-async def test_growth_that_is_cancelled_goes_back_to_the_old_size(make: Make, moment: str) -> None:
-    limiter = make(10)
-    first, second = await overshot(limiter)
-    task, newcomer = await start(limiter.update(second, 15)), await start(limiter.acquire(5))
-    if moment != "waits":
-        first.release()
-        assert (second.size, newcomer.done()) == (15, False)
-    if moment == "released":
-        second.release()
-    task.cancel()
-    await settle()
-    assert task.cancelled()
-    assert (second.size, limiter.growers_waiting) == (0 if moment == "released" else 5, 0)
-    first.release()
-    second.release()
-    (await newcomer).release()
-    assert books_are_zero(limiter)
-
-
-async def test_cancelled_overshooting_growth_lets_the_next_overshoot(make: Make) -> None:
-    limiter = make(12)
-    first, second, third = [await limiter.acquire(4) for _ in range(3)]
-    await limiter.update(first, 5)
-    large, small = await start(limiter.update(second, 20)), await start(limiter.update(third, 15))
-    first.release()
-    assert (second.size, third.size) == (20, 4)
-    large.cancel()
-    await small
-    assert (second.size, third.size) == (4, 15)
 
 
 async def test_a_refused_acquire_leaves_no_cycle_behind(make: Make, clock: ManualClock) -> None:
