@@ -103,26 +103,6 @@ def test_answers_that_arrive_from_one_of_several_brokers_hold_a_quarter_of_the_h
     assert len(two.answers(client)) == 1
 
 
-def test_answers_wait_in_line_and_each_is_served_when_those_before_have_come(two: BetweenBrokers) -> None:
-    announced = two.announce(6)
-    for asked in announced:
-        assert not asked.broker.connection.paused
-        two.go_on(asked)
-    assert [len(two.answers(client)) for client in two.stage.clients] == [1] * 6
-    assert not any(two.stage.books().values())
-
-
-def test_an_answer_larger_than_its_brokers_room_passes_alone(two: BetweenBrokers) -> None:
-    room = two.stage.queues.queue(BROKER).answers
-    room.set_limit(LIST // 2)
-    first, second = two.announce(2)
-    assert [asked.broker.connection.paused for asked in (first, second)] == [False, True]
-    two.go_on(first)
-    assert two.paused == 0
-    two.go_on(second)
-    assert [len(two.answers(client)) for client in two.stage.clients] == [1, 1]
-
-
 def test_a_list_that_has_come_takes_no_room_at_its_broker_while_its_client_does_not_read(two: BetweenBrokers) -> None:
     (asked,) = two.announce(1)
     two.stage.clients[0].socket.room = 0
@@ -218,19 +198,6 @@ def test_time_in_which_the_proxy_stood_still_counts_against_no_broker(two: Betwe
     two.stage.loop.now += 5
     two.pass_seconds(2)
     assert two.given_up == 0
-
-
-def test_what_comes_of_a_list_that_was_given_up_is_passed_over(two: BetweenBrokers) -> None:
-    first, _, _ = two.announce(3)
-    two.pass_seconds(3)
-    two.go_on(first)
-    assert first.broker.open
-    two.stage.ask(two.stage.clients[0], "t/more")
-    two.stage.step()
-    (more,) = [asked for asked in first.broker.questions if not asked.begun]
-    two.stage.call(first.broker.begin, more, 100)
-    two.go_on(more)
-    assert len(two.answers(two.stage.clients[0])) == 1
 
 
 def test_lines_of_brokers_that_nothing_waits_on_are_forgotten_and_their_counts_are_not() -> None:

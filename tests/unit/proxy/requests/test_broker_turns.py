@@ -102,19 +102,6 @@ def test_a_crowd_of_one_network_leaves_half_of_the_reserve_to_others(crowd: Crow
     assert crowd.at.asked == 50
 
 
-def test_the_reserve_takes_no_turn_from_those_that_wait(crowd: Crowd) -> None:
-    questions = [crowd.ask("flood", 1) for _ in range(100)]
-    reserved = [crowd.ask(f"network {number}", number) for number in range(2, 12)]
-    assert (crowd.at.asked, all(each.turn is not None for each in reserved)) == (50, True)
-    questions[0].end()
-    assert questions[40].turn == Turn(BROKER, reserved=False)
-    assert crowd.at.asked == 50
-    # A place of the reserve is for the next with few questions, and not for the line.
-    reserved[0].end()
-    assert crowd.at.asked == 49
-    assert crowd.ask("network 20", 20).turn == Turn(BROKER, reserved=True)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_however_questions_come_and_go_the_books_are_right(seed: int, crowd: Crowd) -> None:
     draw = random.Random(seed)

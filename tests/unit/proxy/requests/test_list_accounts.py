@@ -206,18 +206,3 @@ def test_a_list_that_has_not_changed_leaves_the_known_size_as_it_was(stage: List
     answer_unchanged(stage)
     asked_by(stage, 1)
     assert stage.limiter.heap.held == known
-
-
-def test_a_question_asked_again_gives_back_what_the_lost_answer_had_grown_to(stage: ListStage) -> None:
-    (client,) = asked_by(stage, 1)
-    estimate = stage.limiter.heap.held
-    (asked,) = stage.asked()
-    stage.call(asked.broker.begin, asked, LIST_BYTES)
-    stage.step()
-    assert stage.limiter.heap.held > LIST_BYTES > estimate
-    stage.call(asked.broker.lose)
-    stage.step(30)
-    assert len(stage.asked()) == 1
-    assert stage.limiter.heap.held == estimate
-    answer(stage)
-    assert client.commands()[0].type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE

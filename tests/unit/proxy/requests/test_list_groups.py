@@ -126,25 +126,6 @@ async def test_equal_requests_share_until_their_question_is_asked_and_the_next_w
     assert books.join(Asker("f", "alice"))[0] is not third, "principals never share"
 
 
-async def test_without_coalescing_every_request_is_a_group_that_waits_for_nobody(books: Books) -> None:
-    first, _ = books.join(Asker("a"), share=False)
-    books.groups.asked(first)
-    groups = [first, books.join(Asker("b"), share=False)[0], books.join(Asker("c"))[0]]
-    assert len({id(group) for group in groups}) == 3
-    assert [group.predecessor for group in groups] == [None, None, None]
-
-
-async def test_a_group_that_failed_before_it_asked_takes_no_joiners_and_holds_up_nobody(books: Books) -> None:
-    first, _ = books.join(Asker("a"))
-    books.groups.ended(first)
-    second, _ = books.join(Asker("b"))
-    assert second is not first
-    assert second.predecessor is None
-    # The end of the old one is no business of the new one.
-    books.groups.ended(first)
-    assert books.join(Asker("c"))[0] is second
-
-
 # --- leaving --------------------------------------------------------------------------------------
 
 
@@ -187,32 +168,6 @@ async def test_the_last_one_to_leave_cancels_the_work_keeps_no_text_and_lets_the
     assert len(books.groups) == 1
 
 
-async def test_an_answer_is_given_back_by_the_last_member_only(books: Books) -> None:
-    closed = list[int]()
-
-    class Answer:
-        def close(self) -> None:
-            closed.append(len(group.members))
-
-    group, members, _ = books.join_all("ab")
-    group.answer = cast(Any, Answer())
-    for member in members:
-        group.leave(member)
-    assert (closed, books.cancelled) == ([0], [])
-
-
-async def test_a_member_is_told_once_and_not_after_it_has_left(books: Books) -> None:
-    group, (first, second), _ = books.join_all("ab")
-    told, late = RuntimeError("told"), RuntimeError("too late")
-    second.outcome.cancel()
-    group.leave(second)
-    for outcome in (told, late):
-        first.settle(outcome)
-        second.settle(outcome)
-    assert await first.outcome is told
-    assert second.outcome.cancelled()
-
-
 # --- who is ready for a list ----------------------------------------------------------------------
 
 
@@ -242,14 +197,3 @@ async def test_nobody_ready_waits_for_the_first_who_is_and_promises_nothing_to_o
     await waiting
     assert [member.reserved for member in members] == [False, True, False]
     assert not any(asker.lane.awaited for asker in askers)
-
-
-async def test_waiting_for_a_reader_leaves_no_listener_when_it_is_given_up(books: Books) -> None:
-    _, members, (asker,) = books.join_all("a")
-    await asker.lane.acquire()
-    waiting = asyncio.get_running_loop().create_task(await_a_reader(members))
-    await turns()
-    assert asker.lane.awaited
-    waiting.cancel()
-    await turns()
-    assert not asker.lane.awaited

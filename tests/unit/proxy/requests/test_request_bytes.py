@@ -99,21 +99,6 @@ async def test_the_line_is_empty_an_iteration_after_memory_is_free() -> None:
     assert (line.waiting, line.used) == (0, 200)
 
 
-async def test_turns_take_the_time_of_an_iteration_and_no_more() -> None:
-    line = Line()
-    line.seconds = ITERATION_SECONDS / 10
-    line.bytes.hold("198.51.100.1", LIMIT)
-    line.crowd(200)
-    line.bytes.release("198.51.100.1", LIMIT)
-    most = 0
-    while line.waiting:
-        before = len(line.order)
-        await turns(1)
-        most = max(most, len(line.order) - before)
-    assert len(line.order) == 200
-    assert LEAST_TURNS < most <= ITERATION_SECONDS / line.seconds + 2
-
-
 async def test_some_turns_are_for_those_who_wait_however_busy_others_keep_the_loop() -> None:
     line = Line()
     line.bytes.hold("198.51.100.1", LIMIT)
@@ -123,27 +108,6 @@ async def test_some_turns_are_for_those_who_wait_however_busy_others_keep_the_lo
     line.now += 2 * ITERATION_SECONDS
     await turns(1)
     assert len(line.order) == LEAST_TURNS
-
-
-async def test_turns_end_when_the_memory_is_used_up() -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT)
-    line.crowd(50, size=100)
-    line.bytes.release("198.51.100.1", 250)
-    await turns(3)
-    # The last that was granted may pass the limit.
-    assert (len(line.order), line.used) == (3, LIMIT + 50)
-    assert line.waiting == 47
-
-
-async def test_who_has_few_outstanding_is_served_at_once_while_others_fill_the_limit() -> None:
-    line = Line()
-    line.crowd(12, size=100)
-    assert (line.used, line.waiting) == (LIMIT, 2)
-    assert Client(line, "203.0.113.1", FEW).asks()
-    # Also behind the address of those that filled it.
-    assert Client(line, "192.0.2.1", FEW).asks()
-    assert not Client(line, "203.0.113.1", MANY).asks()
 
 
 async def test_a_crowd_of_one_network_with_few_outstanding_each_leaves_half_of_the_reserve_to_others() -> None:
@@ -162,51 +126,6 @@ async def test_a_crowd_of_one_network_with_few_outstanding_each_leaves_half_of_t
     newcomer = line.crowd(1, "203.0.113.100", outstanding=FEW, size=10)[0]
     await turns(1)
     assert line.order[-1] is newcomer
-
-
-async def test_who_waits_with_many_outstanding_joins_those_with_few_when_answers_have_come() -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT)
-    pipelining = line.crowd(1, "203.0.113.1", outstanding=MANY, size=10)[0]
-    await turns(2)
-    assert line.order == []
-    pipelining.outstanding = FEW
-    line.bytes.answered(pipelining)
-    await turns(2)
-    assert line.order == [pipelining]
-    assert line.waiting == 0
-
-
-async def test_a_network_that_had_no_room_in_its_turn_has_it_when_others_have_given_memory_back() -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 101)
-    large = Client(line, "192.0.2.1", FEW, size=50)
-    line.bytes.hold(large.network, 90)
-    assert not large.asks()
-    await turns(2)
-    assert line.order == []
-    line.bytes.hold("198.51.100.2", 11)
-    small = line.crowd(1, "203.0.113.1", outstanding=FEW)[0]
-    line.bytes.release("198.51.100.1", 400)
-    await turns(2)
-    assert line.order == [large, small]
-
-
-async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_by_what_it_holds() -> None:
-    line = Line()
-    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 60)
-    client = Client(line, "192.0.2.1", FEW)
-    line.bytes.hold(client.network, 40)
-    assert not client.asks()
-    await turns(2)
-    line.bytes.hold(client.network, 30)
-    line.bytes.release("198.51.100.1", 60)
-    await turns(2)
-    assert (line.order, line.waiting) == ([], 1)
-    line.bytes.release(client.network, 65)
-    await turns(2)
-    assert line.order == [client]
-    assert len(line.bytes) == 2
 
 
 async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:

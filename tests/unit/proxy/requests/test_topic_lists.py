@@ -1,6 +1,5 @@
 """The topic-list path in virtual time: whose clock ends what, who is charged, and how soon a place is free."""
 
-import asyncio
 from collections.abc import Hashable, Iterator
 from contextlib import closing
 from itertools import pairwise
@@ -15,9 +14,7 @@ from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.topic_lists.service import A_BURST, ListRequest
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from tests.support.clients.list_clients import ListClient
-from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
-
-WAITING = 10_000
+from tests.support.proxies.list_stage import KIB, Asked, ListStage, Sizes
 
 
 @pytest.fixture
@@ -82,18 +79,6 @@ def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
     return [key for key, _ in semaphore.top_holders(9)]
 
 
-def test_when_the_payer_leaves_the_next_member_is_charged_for_heap_memory_held(stage: ListStage) -> None:
-    first, clients = group_behind_a_question(stage, 3)
-    answer(stage, first)
-    held = stage.limiter.heap.held
-    stage.call(clients[0].leave)
-    stage.step()
-    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
-    stage.call(clients[2].leave)
-    stage.step()
-    assert stage.limiter.heap.top_holders(9) == [(clients[1].name, held)]
-
-
 @pytest.mark.parametrize("share_by_key", [False, True])
 def test_when_the_payer_leaves_the_next_member_is_charged_for_what_the_group_waits_for(share_by_key: bool) -> None:
     with closing(ListStage(Sizes(heap=32 * KIB, share_by_key=share_by_key))) as stage:
@@ -131,64 +116,6 @@ def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_wa
     assert stage.limiter.direct.top_holders(9) == []
 
 
-def test_a_slow_client_whose_request_gave_up_gets_its_next_list() -> None:
-    with closing(ListStage()) as stage:
-        warm(stage)
-        slow = [stage.client(room=100) for _ in range(2)]
-        for client in slow:
-            stage.ask(client, "t/first")
-            stage.step()
-            answer(stage, stage.asked()[0], 5 * KIB)
-        # Now both are asked one list more, in one group that waits until one of them reads.
-        stage.ask(stage.client())
-        stage.step()
-        stage.ask(slow[0])
-        stage.advance(10)
-        stage.ask(slow[1])
-        stage.step()
-        answer(stage, stage.asked()[0])
-        answer(stage, stage.asked()[0], 5 * KIB)
-        stage.advance(11)
-        assert stage.counters.requests.list_outcomes["timed_out"] == 1
-        stage.call(slow[0].read)
-        stage.advance(1)
-        assert slow[0].output.write_lock.free
-        stage.ask(slow[0], "t/next")
-        stage.step()
-        answer(stage, stage.asked()[0])
-        assert [command.type for command in slow[0].commands()].count(pb.BaseCommand.ERROR) == 1
-        assert len(slow[0].commands()) == 3
-
-
-def test_ten_thousand_requests_whose_clients_vanish_free_their_places_within_one_turn_each() -> None:
-    with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
-        held = stage.limiter.heap.try_acquire(32 * KIB)
-        assert held is not None
-        clients = [stage.client() for _ in range(100)]
-        for number in range(WAITING):
-            stage.ask(clients[number % len(clients)], f"t/{number}")
-        stage.step()
-
-        def places() -> int:
-            return stage.limiter.heap.queue_size + stage.queues.queue(BROKER).reservations.queue_size
-
-        async def all_leave() -> list[int]:
-            after = []
-            for client in clients:
-                client.leave()
-                await asyncio.sleep(0)
-                after.append(places())
-            return after
-
-        assert places() == WAITING
-        # Each hundred is gone one turn after its client; one more may be on its way from the first queue to the second.
-        expected = range(WAITING - 100, -1, -100)
-        assert all(now <= most for now, most in zip(stage.run(all_leave()), expected, strict=True))
-        assert places() == 0
-        assert (stage.limiter.heap.growers_waiting, stage.books()["groups"]) == (0, 0)
-        held.release()
-
-
 @pytest.mark.parametrize("short_by", [0, 1])
 def test_a_list_as_large_as_the_clients_frame_limit_fits(stage: ListStage, short_by: int) -> None:
     warm(stage)
@@ -219,50 +146,6 @@ def test_a_client_that_cannot_take_the_list_hears_how_many_topics_it_has(stage: 
     assert message.startswith("topic list of 2 topics needs a frame of")
     (command,) = large.commands()
     assert len(command.getTopicsOfNamespaceResponse.topics) == 2
-    assert not any(stage.books().values())
-
-
-@pytest.mark.parametrize("turns_before", range(6))
-def test_clients_may_leave_while_the_topics_of_a_refused_list_are_counted(stage: ListStage, turns_before: int) -> None:
-    before, _ = group_behind_a_question(stage, 0)
-    small, large, stays = stage.client(max_frame_bytes=4 * KIB), stage.client(), stage.client()
-    for client in (small, large, stays):
-        stage.ask(client, logged=False)
-    stage.step()
-    answer(stage, before)
-    (asked,) = stage.asked()
-    stage.call(asked.broker.begin, asked, 5 * KIB)
-    stage.call(asked.broker.go_on, asked, 1 << 20)
-    stage.step(turns_before)
-    large.leave()
-    small.leave()
-    stage.step()
-    (command,) = stays.commands()
-    assert len(command.getTopicsOfNamespaceResponse.topics) == 2
-    assert not any(stage.books().values())
-
-
-def test_an_answer_that_begins_when_its_asker_was_just_cancelled_harms_no_connection(stage: ListStage) -> None:
-    warm(stage)
-    client = stage.client()
-    stage.ask(client)
-    stage.step()
-    (asked,) = stage.asked()
-    stage.limiter.heap.set_limit(1)
-
-    def leave_and_begin() -> None:
-        # The asker's future is cancelled here and now, its task hears of it in the next turn.
-        client.leave()
-        for task in asyncio.all_tasks(stage.loop):
-            if "_work" in repr(task.get_coro()):
-                task.cancel()
-        asked.broker.begin(asked, 20 * KIB)
-
-    stage.call(leave_and_begin)
-    stage.call(asked.broker.go_on, asked, 1 << 20)
-    stage.step()
-    assert asked.broker.open
-    assert stage.reports == []
     assert not any(stage.books().values())
 
 

@@ -173,18 +173,6 @@ async def test_a_lookup_that_waits_is_few_objects_and_no_task(wait: str, monkeyp
         assert objects <= MOST_OBJECTS * MANY + 1000, objects / MANY
 
 
-async def test_what_one_turn_writes_to_a_broker_and_to_a_client_is_one_write() -> None:
-    async with crowd() as of:
-        for number in range(8):
-            of.ask(number)
-        await turns(2)
-        assert (len(of.questions), of.pool.only.writes) == (8, 1)
-        for question in of.questions:
-            question.answered(found())
-        await turns(2)
-        assert (len(of.sent.answers()), of.sent.writes) == (8, 1)
-
-
 async def test_a_turn_that_comes_as_its_client_leaves_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(broker_turns, "QUESTIONS_AT_A_BROKER", 1)
     async with crowd() as of:
