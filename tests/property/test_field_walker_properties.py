@@ -105,16 +105,6 @@ def test_a_walk_in_pieces_judges_as_a_walk_of_the_whole(content: bytes, data: st
     assert found is verdict(content)
 
 
-@given(st.sampled_from([21, 23, 32, 34, 39]), st.integers(0, 2**64 - 1), st.binary(max_size=60))
-def test_the_request_id_is_protobuf_s(kind: int, request_id: int, rest: bytes) -> None:
-    field = pb.BaseCommand.DESCRIPTOR.fields_by_number[kind]
-    assert field.message_type is not None
-    number = field.message_type.fields_by_name["request_id"].number
-    content = varint(number << 3) + varint(request_id)
-    command = b"\x08" + varint(kind) + numbered(kind, content) + rest
-    assert read_request_id(kind, command) == request_id
-
-
 @given(st.integers(0, 90), st.binary(max_size=200))
 def test_no_bytes_make_the_request_id_raise(kind: int, command: bytes) -> None:
     read_request_id(kind, command)

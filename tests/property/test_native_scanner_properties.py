@@ -98,16 +98,6 @@ def test_what_is_accepted_in_one_piece_is_what_protobuf_accepts(parts: list[byte
 
 
 @pytest.mark.threat("native-scanner-broken")
-@given(st.lists(fields, max_size=30), st.data())
-def test_damage_is_found_alike(parts: list[bytes], choices: st.DataObject) -> None:
-    data = bytearray(b"".join(parts))
-    for _ in range(3 if data else 0):
-        place = choices.draw(st.integers(0, len(data) - 1))
-        data[place] = choices.draw(st.sampled_from([0x12, 0x80, 0xFF, 0x00, 0x7B]))
-    agree(bytes(data), list(pieces_of(bytes(data), choices.draw(chunks))))
-
-
-@pytest.mark.threat("native-scanner-broken")
 @pytest.mark.parametrize(
     "field",
     [

@@ -15,6 +15,7 @@ from tests.support.sockets.producer_frames import (
     bare,
     close_frame,
     number,
+    part,
     producer_frame,
     send_frame,
     subscribe_frame,
@@ -117,19 +118,14 @@ def test_fields_in_any_order_and_number_are_what_protobuf_reads(name: str, choic
         assert found == ([] if producer is None else [("closed", producer, 0, 0, None)])
 
 
-def _part(tag: int, fields: list[bytes]) -> bytes:
-    part = b"".join(fields)
-    return number(tag) + number(len(part)) + part
-
-
 types = st.sampled_from([4, 5, 6, 6, 15, 18, 9, 127, 300, (1 << 32) + 6]).map(lambda kind: b"\x08" + number(kind))
 numbers = st.builds(
     lambda tag, value: bytes([tag]) + number(value), st.sampled_from([0x08, 0x08, 0x10, 0x10, 0x18, 0x30]), ids
 )
 names = st.sampled_from([b"\x0a\x01a", b"\x0a\x02bc"])
 parts = st.one_of(
-    st.builds(_part, st.sampled_from([0x32, 0x7A]), st.lists(numbers, max_size=6)),
-    st.builds(_part, st.just(0x2A), st.lists(numbers | names, max_size=6)),
+    st.builds(lambda tag, inside: part(tag, *inside), st.sampled_from([0x32, 0x7A]), st.lists(numbers, max_size=6)),
+    st.builds(lambda tag, inside: part(tag, *inside), st.just(0x2A), st.lists(numbers | names, max_size=6)),
 )
 
 

@@ -72,31 +72,3 @@ def test_encoding_again_equals_what_protobuf_encodes(
     again = answer.prefix(answered) + b"".join(answer.slices())
     assert again == list_frame(answered, topics, None, changed, digits)
     assert len(again) == answer.encoded_size(answered)
-
-
-unknown_fields = st.lists(
-    st.one_of(
-        st.integers(0, 2**60).map(lambda value: b"\x78" + _varint(value)),
-        st.binary(max_size=5000).map(lambda value: b"\x82\x01" + _varint(len(value)) + value),
-        st.binary(min_size=8, max_size=8).map(lambda value: b"\x89\x01" + value),
-        st.binary(min_size=4, max_size=4).map(lambda value: b"\x8d\x01" + value),
-        st.text(max_size=200).map(lambda name: b"\x12" + _varint(len(name.encode())) + name.encode()),
-        st.sampled_from([b"\x18\x01", b"\x18\x00", b"\x28\x00", b"\x22\x03abc", b"\x22\x00"]),
-    ),
-    max_size=20,
-)
-
-
-def _varint(value: int) -> bytes:
-    encoded = pb.CommandGetTopicsOfNamespaceResponse(request_id=value).SerializeToString()
-    return encoded[1:]
-
-
-@given(unknown_fields, chunks)
-def test_fields_of_newer_releases_between_the_names_change_no_count(fields: list[bytes], sizes: list[int]) -> None:
-    data = b"".join(fields)
-    plain = pb.CommandGetTopicsOfNamespaceResponse()
-    plain.MergeFromString(data)
-    scanner = fed(data, sizes)
-    assert scanner.topic_count == len(plain.topics)
-    assert scanner.name_bytes == sum(len(name.encode()) for name in plain.topics)

@@ -22,6 +22,12 @@ def bare(command: bytes, payload: bytes = b"") -> bytes:
     return total.to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + payload
 
 
+def part(tag: int, *fields: bytes) -> bytes:
+    """Return a message in a field, with what stands in it."""
+    content = b"".join(fields)
+    return number(tag) + number(len(content)) + content
+
+
 def send_frame(
     producer: int,
     *,

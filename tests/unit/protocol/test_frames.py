@@ -1,9 +1,9 @@
 import pytest
 
 from protocol.errors import MalformedFrame
-from protocol.frames import HEAD_BYTES, LARGEST_FRAME, answer_prefix, read_head, read_sizes, varint
+from protocol.frames import HEAD_BYTES, LARGEST_FRAME, read_head, read_sizes, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from tests.support.sockets.frames import framed, list_answer, list_frame, ping, send
+from tests.support.sockets.frames import framed, list_frame, ping, send
 
 LIST = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
@@ -81,11 +81,3 @@ class TestEncoding:
     @pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**35, 2**64 - 1])
     def test_varint_is_protobufs(self, value: int) -> None:
         assert b"\x08" + varint(value) == pb.CommandGetTopicsOfNamespaceResponse(request_id=value).SerializeToString()
-
-    @pytest.mark.parametrize("request_id", [0, 127, 128, 2**64 - 1])
-    @pytest.mark.parametrize("size", [0, 1, 110, 16_370, 2_100_000])
-    def test_prefix_and_rest_are_the_frame_that_protobuf_encodes(self, request_id: int, size: int) -> None:
-        topics = ["t" * size] if size else []
-        whole = framed(list_answer(request_id, topics).SerializeToString())
-        rest = whole[read_head(whole[:HEAD_BYTES]).rest_offset :]
-        assert answer_prefix(LIST, request_id, len(rest)) + rest == whole

@@ -13,6 +13,7 @@ from tests.support.sockets.producer_frames import (
     found_in,
     native_found_in,
     number,
+    part,
     producer_frame,
     send_frame,
 )
@@ -108,33 +109,6 @@ def test_sizes_that_make_no_sense_end_the_scan_for_good(scan: Scan, head: bytes)
 def test_no_client_makes_up_more_messages_than_bytes(scan: Scan, claimed: int) -> None:
     frame = send_frame(1, messages=claimed, payload=b"x" * 10)
     assert scan([frame])[0][2] == (len(frame) if claimed == (1 << 31) - 1 else 1)
-
-
-def part(tag: int, *fields: bytes) -> bytes:
-    return number(tag) + number(len(b"".join(fields))) + b"".join(fields)
-
-
-SEND_PART = part(0x32, b"\x08\x05\x10\x01\x18\x03")
-UNKNOWN = ("send", None)
-
-
-@pytest.mark.threat("doubled-producer-fields")
-@both
-@pytest.mark.parametrize(
-    ("command", "found"),
-    {
-        "two parts": (b"\x08\x12" + part(18 << 3 | 2) + SEND_PART + b"\x08\x06", ("send", 5)),
-        "two producers": (b"\x08\x06" + part(0x32, b"\x08\x07\x10\x01\x08\x05"), ("send", 5)),
-        "a number without end": (b"\x08\x06" + part(0x32, b"\x08" + b"\xff" * 11), UNKNOWN),
-        "too long to be decoded": (b"\x08\x12" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
-        "a PRODUCER that is too long": (b"\x08\x05" + SEND_PART + part(0x7FFA, bytes(5000)) + b"\x08\x06", UNKNOWN),
-    }.values(),
-    ids=lambda value: str(value[:12]),
-)
-def test_a_type_that_comes_twice_hides_no_message(scan: Scan, command: bytes, found: tuple[str, int | None]) -> None:
-    frame = bare(command, bytes(100))
-    for cut in range(len(frame)):
-        assert [one[:2] for one in scan([frame[:cut], frame[cut:], send_frame(9)])] == [found, ("send", 9)]
 
 
 @both

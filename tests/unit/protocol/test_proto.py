@@ -10,19 +10,6 @@ def test_committed_modules_are_what_the_proto_gives() -> None:
     assert {path: path.read_text(encoding="utf-8") for path in given} == given
 
 
-def test_stub_types_enum_fields_as_the_ints_they_are() -> None:
-    stub = (
-        "class Colour(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):\n"
-        "    first: Colour\n"
-        "    second: Outer.Colour\n"
-        "    other: Colourful\n"
-        "    def __init__(self, first: _Optional[_Union[Outer.Colour, str]] = ...) -> None: ...\n"
-    )
-    widened = generate_proto.widen_enums(stub).splitlines()
-    assert widened[1:4] == ["    first: int", "    second: int", "    other: Colourful"]
-    assert "_Optional[_Union[int, str]]" in widened[4]
-
-
 def test_every_command_number_is_also_its_field_number() -> None:
     fields = {field.number for field in pb.BaseCommand.DESCRIPTOR.fields} - {1}
     assert fields == set(pb.BaseCommand.Type.values())

@@ -9,7 +9,6 @@ from tests.support.sockets.frames import (
     ping,
     scalable_diff,
     scalable_snapshot,
-    send,
     watch_success,
     watch_update,
 )
@@ -43,24 +42,6 @@ def found(match: FrameMatch | None) -> tuple[int, int, int, int, int]:
 @each("kind", [k for k in CommandType if k not in WATCHES])
 def test_other_commands_are_of_no_interest(kind: CommandType) -> None:
     assert scan(FrameScanner(), framed(bytes((0x08, kind)) + bytes(30))) is None
-
-
-@pytest.mark.parametrize(
-    "watch", [SUCCESS, UPDATE, SNAPSHOT, DIFF], ids=["topics", "update", "scalable topics", "a change"]
-)
-def test_a_watch_frame_is_found_where_it_begins(watch: bytes) -> None:
-    match = scan(FrameScanner(), ping() + send(b"payload") + watch + ping())
-    is_success = watch is SUCCESS
-    start = len(ping() + send(b"payload"))
-    assert found(match) == (start, is_success, not is_success, len(watch), 0)
-
-
-def test_a_payload_that_looks_like_a_watch_frame_is_passed_over() -> None:
-    scanner = FrameScanner()
-    disguised = send(SUCCESS * 3)
-    for start in range(0, len(disguised), 64):
-        assert scan(scanner, disguised[start : start + 64]) is None
-    assert found(scan(scanner, UPDATE)) == (0, 0, 1, len(UPDATE), 0)
 
 
 @pytest.mark.parametrize(

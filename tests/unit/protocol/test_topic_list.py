@@ -86,29 +86,6 @@ def encoded(answer: OpaqueAnswer, request_id: int) -> bytes:
 
 
 class TestCounts:
-    def test_a_name_full_of_topic_tags_does_not_mislead(self) -> None:
-        topics = ["\x12" * 100, "\x12\x01a" * 30, "\x12\x12\x12"] * 2000
-        scanner = scan(rest_of(topics))
-        assert scanner.topic_count == len(topics)
-        assert scanner.name_bytes == sum(map(len, topics))
-
-    def test_a_name_that_is_no_utf_8_is_counted_and_kept(self) -> None:
-        scanner = scan(b"\x12\x02\xff\xfe" + b"\x12\x01a")
-        assert (scanner.topic_count, scanner.name_bytes) == (2, 3)
-
-    @pytest.mark.parametrize("over", range(20))
-    def test_a_slab_may_end_anywhere_in_the_flags_behind_the_names(self, over: int) -> None:
-        flags = {"filtered": True, "topics_hash": "8bafeea1", "changed": False}
-        topics = ["a" * 98] * 655
-        topics[-1] = "a" * (98 + SLAB_BYTES - 65_500 - over)
-        scanner = scan(rest_of(topics, **flags))
-        assert (scanner.topic_count, scanner.name_bytes) == (655, sum(map(len, topics)))
-        assert (scanner.filtered, scanner.changed, scanner.topics_hash) == (True, False, "8bafeea1")
-
-    def test_a_long_name_whose_tag_has_more_bytes_than_it_needs_is_counted(self) -> None:
-        scanner = scan(b"\x92\x00\x88\x27" + b"a" * 5000, 4500)
-        assert (scanner.topic_count, scanner.name_bytes) == (1, 5000)
-
     @pytest.mark.parametrize("counting", [False, True])
     def test_a_complete_list_is_counted_when_somebody_asks(self, counting: bool) -> None:
         topics = [f"{number}é" for number in range(100_000)]
