@@ -71,35 +71,12 @@ async def test_bytes_that_are_no_frames_close_the_connection(sent: bytes, cause:
         await stage.until(lambda: stage.caused(cause) == 1, f"one end for {cause}")
 
 
-@pytest.mark.parametrize("cut", [1, 2, 5])
-async def test_a_connect_cut_short_closes_the_connection(cut: int) -> None:
-    async with staged() as stage:
-        client = await stage.client()
-        command = connect_frame()[8:-cut]
-        await client.send(sized(4 + len(command), len(command), command))
-        assert await client.rest() == b""
-        await stage.until(lambda: stage.caused("malformed_frame") == 1, "a malformed frame")
-
-
 async def test_a_request_without_a_required_field_closes_the_connection() -> None:
     async with staged() as stage:
         client = await stage.connected()
         await client.send(bare(CommandType.LOOKUP, b"\xba\x01\x02\x10\x07"))  # a request id, no topic
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("malformed_frame") == 1, "a malformed frame")
-
-
-async def test_one_bad_client_does_not_touch_its_neighbour() -> None:
-    async with staged() as stage:
-        neighbour, bad = await stage.connected(), await stage.connected()
-        gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
-        request_id = await neighbour.ask_topics(namespace(1))
-        await stage.until(lambda: stage.outstanding == 1, "the neighbour's question")
-        await bad.send(TLS_HELLO)
-        await bad.rest()
-        gate.set()
-        answer = await neighbour.answer()
-        assert answer.getTopicsOfNamespaceResponse.request_id == request_id
 
 
 @pytest.mark.parametrize("first", [topics_frame(1, namespace(0)), PING], ids=["request", "ping"])
@@ -141,17 +118,6 @@ async def test_a_client_that_says_it_is_a_proxy_is_refused() -> None:
         await stage.until(lambda: stage.caused("proxy_version_refused") == 1, "a refused proxy_version")
 
 
-@pytest.mark.parametrize("kind", [1, 45, 100, 127, 300])
-async def test_an_unknown_command_number_is_answered_and_the_connection_lives(kind: int) -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        await client.send(bare(kind))
-        error = await client.error(NO_REQUEST)
-        assert error.error == ServerError.NotAllowedError
-        assert error.message == f"command number {kind} is not served on a proxy's lookup connection"
-        await lives(stage, client)
-
-
 async def test_a_send_with_a_payload_is_refused_and_its_payload_passed_over() -> None:
     async with staged() as stage:
         client = await stage.connected()
@@ -159,55 +125,6 @@ async def test_a_send_with_a_payload_is_refused_and_its_payload_passed_over() ->
         encoded = command.SerializeToString()
         await client.send(sized(4 + len(encoded) + 500_000, len(encoded), encoded + bytes(500_000)))
         assert (await client.error(NO_REQUEST)).error == ServerError.NotAllowedError
-        await lives(stage, client)
-
-
-@pytest.mark.parametrize(
-    ("command", "request_id"),
-    [
-        (pb.BaseCommand(type=pb.BaseCommand.SEND, send=pb.CommandSend(producer_id=1, sequence_id=1)), NO_REQUEST),
-        (pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1)), NO_REQUEST),
-        (
-            pb.BaseCommand(
-                type=pb.BaseCommand.ACK, ack=pb.CommandAck(consumer_id=1, ack_type=pb.CommandAck.Individual)
-            ),
-            NO_REQUEST,
-        ),
-        (
-            pb.BaseCommand(
-                type=pb.BaseCommand.WATCH_TOPIC_LIST,
-                watchTopicList=pb.CommandWatchTopicList(
-                    request_id=7, watcher_id=1, namespace=namespace(0), topics_pattern=".*"
-                ),
-            ),
-            7,
-        ),
-        (
-            pb.BaseCommand(
-                type=pb.BaseCommand.PRODUCER, producer=pb.CommandProducer(request_id=7, producer_id=1, topic=TOPIC)
-            ),
-            7,
-        ),
-        (
-            pb.BaseCommand(
-                type=pb.BaseCommand.SUBSCRIBE,
-                subscribe=pb.CommandSubscribe(
-                    request_id=7, consumer_id=1, topic=TOPIC, subscription="s", subType=pb.CommandSubscribe.Shared
-                ),
-            ),
-            7,
-        ),
-    ],
-)
-async def test_a_command_that_is_not_served_is_refused_with_its_request_id_or_none(
-    command: pb.BaseCommand, request_id: int
-) -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        await client.send_command(command)
-        error = await client.error(request_id)
-        assert error.error == ServerError.NotAllowedError
-        assert pb.BaseCommand.Type.Name(command.type) in error.message
         await lives(stage, client)
 
 

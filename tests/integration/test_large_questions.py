@@ -236,17 +236,6 @@ async def test_a_crowd_of_large_questions_holds_no_more_than_its_share_and_all_a
         assert stage.frames.statistics().peak_held <= MIB // SHARE_PART + LARGE_FRAME_COPIES * 30 * KIB
 
 
-async def test_a_namespace_without_end_is_no_namespace() -> None:
-    async with staged() as stage:
-        client = await stage.connected()
-        asked = pb.CommandGetTopicsOfNamespace(request_id=ID, namespace="demo/" + "n" * 5000)
-        kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE
-        await client.send(commands.frame(pb.BaseCommand(type=kind, getTopicsOfNamespace=asked)))
-        error = await client.error(ID)
-        assert (error.error, len(error.message) < 200) == (ServerError.InvalidTopicName, True)
-        assert not stage.broker.record.received[LISTS]
-
-
 def said(answer: pb.BaseCommand) -> tuple[int, int, str]:
     if answer.type == pb.BaseCommand.LOOKUP_RESPONSE:
         found = answer.lookupTopicResponse

@@ -9,13 +9,12 @@ from protocol.topic_list import heap_size
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from tests.support.clients.async_client import AsyncClient, new_schema_frame, schema_frame
+from tests.support.clients.async_client import new_schema_frame, schema_frame
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
     NAME_BYTES,
-    SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
     TOPICS,
@@ -27,6 +26,7 @@ from tests.support.proxies.proxy_under_test import (
     staged,
     waiting_for_direct,
 )
+from tests.support.proxies.shared_lists import has_list
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
@@ -36,30 +36,11 @@ DIRECT_QUEUE = "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"
 NEARLY_A_MIB = GeneratedTopics(20, 10_270, NAME_BYTES)  # its cost as a list is just above 1 MiB
 
 
-async def has_list(client: AsyncClient, topics: int = TOPICS) -> None:
-    answer = await client.answer()
-    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
-    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
-
-
 def refused(error: pb.CommandError, text: str) -> None:
     assert (error.error, error.message) == (ServerError.TooManyRequests, text)
 
 
 # --- waiting to grow ------------------------------------------------------------------------------
-
-
-async def test_a_growing_answer_pauses_its_own_broker_connection_only() -> None:
-    async with staged(**TIGHT) as stage:
-        jam = await jammed(stage)
-        assert stage.proxy.broker_side.pool.states()["paused"] == 1
-        assert stage.proxy.counters.brokers.broker_connection_pauses == 1
-        other = await stage.connected()
-        await other.ping()
-        assert (await other.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
-        for client in (jam.b, jam.c, jam.d):
-            await client.ping()
-        assert stage.proxy.broker_side.pool.states()["paused"] == 1
 
 
 async def test_everybody_in_a_jam_is_answered_once_the_reader_reads() -> None:
@@ -141,16 +122,6 @@ async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None
         assert len((await client.topics(namespace(1))).topics) == TOPICS
 
 
-async def test_a_full_heap_queue_refuses_at_once() -> None:
-    async with staged(**TIGHT | {HEAP_QUEUE: 1}) as stage:
-        await jammed(stage)
-        await queued_for_heap(stage)
-        client = await stage.connected()
-        refused(await client.refused_topics(namespace(5)), HEAP_REFUSAL)
-        assert stage.heap.statistics().rejected == 1
-        await client.ping()
-
-
 async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answer() -> None:
     async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
@@ -159,20 +130,6 @@ async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answ
         await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
         await stage.until(lambda: not stage.heap.held, "its memory, a turn of the loop later")
         await has_list(reader)
-        refused((await reader.answer()).error, "Failed because earlier answers to this client were not read in time")
-
-
-async def test_the_requests_clock_runs_until_the_first_byte_of_its_list() -> None:
-    async with staged() as stage:
-        schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(LIST_BYTES))
-        stage.broker.answers.schemas[TOPIC] = [schema]
-        reader = await stage.connected(SLOW_READER_RCVBUF)
-        await reader.send(schema_frame(77, TOPIC))
-        await stage.until(lambda: stage.session_of(reader).output.holds_memory, "a schema being written")
-        stage.change(topicListRequestTimeoutMillis=400)
-        await reader.ask_topics(namespace(1))
-        await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
-        assert (await reader.answer()).getSchemaResponse.schema.schema_data == bytes(LIST_BYTES)
         refused((await reader.answer()).error, "Failed because earlier answers to this client were not read in time")
 
 
@@ -198,8 +155,8 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
             ("maxConcurrentLookupRequests", 3, 2)
         }
         gate.set()
-        for _ in range(2):
-            await has_list(busy)
+        for number in range(2):
+            await has_list(busy, request_id=1 + number)
         assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
 
 
@@ -220,7 +177,7 @@ async def test_only_a_few_lists_of_one_connection_hold_memory_at_once() -> None:
         assert stage.broker.record.topic_questions == LISTS_AT_ONCE <= 4
         gate.set()
         for _ in range(10):
-            await has_list(client)
+            await has_list(client, request_id=None)
 
 
 async def test_a_broker_has_at_most_so_many_questions_at_once() -> None:

@@ -55,20 +55,6 @@ async def test_answers_that_come_while_a_body_is_written_wait_behind_it() -> Non
         assert request_id_of(received[4]) == 77
 
 
-async def test_many_lists_and_pings_arrive_as_whole_frames() -> None:
-    async with staged() as stage:
-        client = await stage.connected(SLOW_READER_RCVBUF)
-        for number in range(8):
-            await client.ask_topics(namespace(number))
-            await client.send(PING + lookup_frame(100 + number, TOPIC))
-        received = [await client.command() for _ in range(24)]
-        lists = [command for command in received if command.type == LIST_ANSWER]
-        assert sorted(map(request_id_of, lists)) == list(range(1, 9))
-        assert {len(answer.getTopicsOfNamespaceResponse.topics) for answer in lists} == {TOPICS}
-        assert sum(command.type == pb.BaseCommand.PONG for command in received) == 8
-        assert sum(command.type == pb.BaseCommand.LOOKUP_RESPONSE for command in received) == 8
-
-
 @pytest.mark.parametrize("list_first", [True, False])
 async def test_a_body_that_comes_while_another_is_written_waits_behind_it(list_first: bool) -> None:
     async with staged() as stage:

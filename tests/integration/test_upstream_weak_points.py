@@ -20,13 +20,14 @@ from tests.support.proxies.proxy_under_test import (
     MIB,
     NAME_BYTES,
     TIGHT,
-    TOPICS,
+    TOPIC,
     Stage,
     jammed,
     namespace,
     queued_for_heap,
     staged,
 )
+from tests.support.proxies.shared_lists import has_list
 from tests.support.web.web_pages import scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -34,12 +35,6 @@ HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"
 GREEDY = 200
 # Above upstream's frame limit of 5 MiB and 10 KiB.
 OF_8_MB = GeneratedTopics(20, 16_000, 510)
-
-
-async def has_list(client: AsyncClient, topics: int = TOPICS) -> None:
-    answer = await client.answer()
-    assert answer.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, answer
-    assert len(answer.getTopicsOfNamespaceResponse.topics) == topics
 
 
 async def test_upstream_weak_point_1_the_estimates_permit_is_held_while_its_growth_is_queued() -> None:
@@ -57,6 +52,7 @@ async def test_upstream_weak_point_2_an_answer_is_not_read_before_its_memory_is_
     async with staged(**TIGHT) as stage:
         await jammed(stage)
         assert stage.proxy.broker_side.pool.states()["paused"] == 1
+        assert (await (await stage.connected()).lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
         # The rest waits in the kernel, or at the broker.
         assert unread_from_the_broker(stage) > 0
         assert stage.heap.held < 3 * LIST_BYTES
@@ -172,8 +168,8 @@ async def asked_before_the_modest(fairness: str) -> int:
         taken.try_update(stage.heap.limit - 1024 - ANSWER_OVERHEAD_BYTES)
         await has_list(modest, 1)
         for client in greedy:
-            await has_list(client, 1)
-            await has_list(client, 1)
+            for _ in range(2):
+                await has_list(client, 1, request_id=None)
         taken.release()
     return asked.index("modest/n")
 
