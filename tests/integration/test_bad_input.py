@@ -128,7 +128,9 @@ async def test_a_send_with_a_payload_is_refused_and_its_payload_passed_over() ->
         await lives(stage, client)
 
 
-@pytest.mark.parametrize("name", ["", "public", "public/", "public/a/b", "public/a b", "a/" + "b\n" * 400])
+@pytest.mark.parametrize(
+    "name", ["", "public", "public/", "public/a/b", "public/a b", "a/" + "b\n" * 400, "a/" + "b" * 5000]
+)
 async def test_a_namespace_at_which_brokers_close_is_refused_here(name: str) -> None:
     async with staged() as stage:
         client = await stage.connected()

@@ -210,6 +210,31 @@ async def test_members_of_a_large_group_are_asked_a_few_in_each_iteration(scene:
 # --- lists that wait in heap memory ---------------------------------------------------------------
 
 
+async def test_a_list_that_had_no_turn_waits_with_no_more_heap_memory_than_others_may(scene: Scene) -> None:
+    scene.group.unproven = False
+    silent = scene.waits_for_memory(Group(), LIMIT // UNPROVEN_HEAP_PART + 1)
+    await turns()
+    with pytest.raises(AskAgain):
+        await scene.waits_for_memory()
+    silent.cancel()
+    await turns()
+    others, awake = taken(scene.awake), Group(unproven=False)
+    first, waiting = scene.waits_for_memory(awake, LIMIT // AWAKE_HEAP_PART + 1), scene.waits_for_memory()
+    await scene.pong(awake)
+    assert scene.rule.waiting == 2, "there is room for one that waits"
+    await scene.pong()
+    with pytest.raises(AskAgain):
+        await waiting
+    # Now the group has had a turn.
+    scene.group.unproven = True
+    waiting = scene.waits_for_memory()
+    await turns()
+    first.cancel()
+    others.release()
+    assert await waiting is not None
+    assert scene.rule.waiting == 0
+
+
 @pytest.mark.threat("ping-answering-crowd")
 async def test_who_answers_late_does_not_fill_the_part_that_lets_questions_of_those_awake_out(scene: Scene) -> None:
     held = taken(scene.awake)
@@ -225,6 +250,23 @@ async def test_who_answers_late_does_not_fill_the_part_that_lets_questions_of_th
     await asking
     held.release()
     assert await late is not None
+
+
+@pytest.mark.parametrize(("behind", "part"), [(False, AWAKE_HEAP_PART), (True, AWAKE_BEHIND_HEAP_PART)])
+async def test_a_list_of_a_client_awake_counts_with_its_turn_until_it_has_a_share(
+    scene: Scene, behind: bool, part: int
+) -> None:
+    taken(scene.awake)
+    scene.group.behind = behind
+    await (await scene.asks_awake())
+    waiting = scene.waits_for_memory(heap_bytes=LIMIT // part)
+    await turns()
+    # The question counts no more, and the list does: the next passes the part, and those behind it wait.
+    assert (await scene.asks_awake(Group(behind=behind))).done()
+    last = await scene.asks_awake(Group(behind=behind))
+    assert not last.done()
+    waiting.cancel()
+    await last
 
 
 # --- second lists ---------------------------------------------------------------------------------
