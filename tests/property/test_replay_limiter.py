@@ -26,7 +26,6 @@ from tests.support.pipeline.traces import RULES, Shape, random_trace, times
 # The first to run compiles the kernel; on a slow loaded machine that takes minutes.
 pytestmark = pytest.mark.timeout(600)
 
-FAIRNESS = get_args(Fairness)
 SHAPES = [Shape(), Shape(span_us=300), Shape(questions=60, span_us=20_000), Shape(longest_us=400, brokers=1, keys=9)]
 
 
@@ -46,14 +45,17 @@ def agree(trace: Trace, limits: Limits, load: int = 1) -> Result:
     return expected
 
 
-@pytest.mark.parametrize("load", [1, 7])
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("shape", range(len(SHAPES)), ids=["usual", "storm", "spread", "slow"])
-def test_kernel_does_what_the_limiter_does(rule: str, shape: int, load: int) -> None:
-    for seed in (1, shape):
-        # Where sizes are a thousand times as large, a quantum of the turns is many bytes.
-        for scale in (1, 1000):
-            agree(*times(scale, random_trace(seed, SHAPES[shape]), RULES[rule]), load)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from(SHAPES),
+    st.sampled_from([1, 7, 50]),
+    # Where sizes are a thousand times as large, a quantum of the turns is many bytes.
+    st.sampled_from([1, 1000]),
+)
+def test_kernel_does_what_the_limiter_does(rule: str, seed: int, shape: Shape, load: int, scale: int) -> None:
+    agree(*times(scale, random_trace(seed, shape), RULES[rule]), load)
 
 
 def test_kernel_goes_on_with_more_memory() -> None:
@@ -102,30 +104,20 @@ def _hashes(
     return chance.integers(-(1 << 62), 1 << 62, int(codes.max()) + 1)[codes]
 
 
-@pytest.mark.parametrize("fairness", FAIRNESS)
-@pytest.mark.parametrize("cap", [100, 40])
-def test_each_key_of_fairness_is_the_proxys_own_and_shares_as_the_limiter_does(fairness: Fairness, cap: int) -> None:
+@pytest.mark.parametrize("fairness", [each for each in get_args(Fairness) if each != "fifo"])
+def test_each_key_of_fairness_is_the_proxys_own(fairness: Fairness) -> None:
     part, askers = recorded(3, Shape(requests=150, clients=15))
-    trace = part.trace(fairness)
-    if fairness != "fifo":
-        keys = [FairnessKeys(fairness).key(client, namespace) for client, namespace in askers]
-        assert trace.share.tolist() == pd.factorize(np.array(keys, dtype=object))[0].tolist()
-    limits = replace(RULES["fair"], fairness=fairness, key_cap_percent=cap)
-    for load in (1, 5):
-        agree(trace, limits, load)
+    keys = [FairnessKeys(fairness).key(client, namespace) for client, namespace in askers]
+    assert part.trace(fairness).share.tolist() == pd.factorize(np.array(keys, dtype=object))[0].tolist()
 
 
-@pytest.mark.parametrize("rule", ["fifo", "fair", "capped"])
-def test_more_clients_do_what_the_limiter_does_with_as_many(rule: str) -> None:
+def test_more_clients_are_as_many_with_questions_of_their_own_in_the_order_of_coming() -> None:
     whole, _ = recorded(7, Shape(requests=60, clients=12))
     thrice = whole.times(3)
     assert len(thrice) == 3 * len(whole)
-    assert len(set(thrice.names["client"].tolist())) == 3 * len(set(whole.names["client"].tolist()))
-    assert len(set(thrice.names["question"].tolist())) == 3 * len(set(whole.names["question"].tolist()))
-    limits = replace(RULES[rule], fairness="tenant" if RULES[rule].fairness != "fifo" else "fifo")
-    trace = thrice.trace(limits.fairness)
-    assert (np.diff(trace.arrival_us) >= 0).all()
-    agree(trace, limits)
+    for name in ("client", "question"):
+        assert len(set(thrice.names[name].tolist())) == 3 * len(set(whole.names[name].tolist()))
+    assert (np.diff(thrice.trace("tenant").arrival_us) >= 0).all()
 
 
 @pytest.mark.parametrize("fleet", [2, 3])
@@ -145,24 +137,6 @@ def test_each_proxy_of_a_fleet_does_what_the_limiter_does_with_its_clients(fleet
     assert sum(map(len, clients)) == len(set.union(*clients)) == len(set(whole.names["client"].tolist()))
     assert all(clients)
     assert outcomes.sum() == len(whole)
-
-
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(
-    st.integers(0, 10_000),
-    st.integers(2, 50),
-    st.sampled_from(FAIRNESS),
-    st.sampled_from([100, 60, 30]),
-    st.booleans(),
-    st.sampled_from([0, 90, 200]),
-)
-def test_whatever_the_load_and_the_key_both_agree(
-    seed: int, load: int, fairness: Fairness, cap: int, coalescing: bool, heap: int
-) -> None:
-    limits = replace(
-        RULES["fair"], fairness=fairness, key_cap_percent=cap, coalescing=coalescing, heap_bytes=heap, heap_queue=9
-    )
-    agree(random_trace(seed, Shape(requests=40, span_us=3_000, clients=8, keys=3)), limits, load)
 
 
 # --- whatever is asked ----------------------------------------------------------------------------
