@@ -135,23 +135,6 @@ def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None
         assert [round(pause, 9) for pause in pauses] == [0.05, 0.1, 0.2, 0.4, 0.5, 0.5]
 
 
-def test_a_look_that_took_long_is_followed_by_the_next_at_once() -> None:
-    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
-    members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
-    members.begin_probes(0.05)
-    members.probed(HOSTS[0], 0.05, 1.05, "no answer")
-    assert members.next_probe() == 1.05
-
-
-def test_one_that_did_not_answer_tcp_is_up_when_it_does() -> None:
-    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
-    members.failed(HOSTS[0], 0.0, "refused", answers_tcp=False)
-    assert members.choose(0.0) is None
-    members.begin_probes(0.05)
-    assert members.probed(HOSTS[0], 0.05, 0.05, None)
-    assert [member.state for member in members.all()] == [MemberState.UP]
-
-
 def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_through() -> None:
     members = BrokerMembers(HOSTS[:2], LONGEST, lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "silent", answers_tcp=True)
