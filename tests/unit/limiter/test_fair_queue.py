@@ -242,6 +242,19 @@ async def test_a_key_at_its_cap_waits_for_its_own_permits_and_holds_up_nobody(
     assert books_are_zero(capped)
 
 
+async def test_growth_that_brings_the_head_to_its_cap_lets_the_next_key_go(capped: AsyncSemaphore) -> None:
+    growing, pool = await capped.acquire(20, key="a"), await capped.acquire(55, key="pool")
+    first = await start(capped.acquire(30, key="a"))
+    second = await start(capped.acquire(10, key="b"))
+    assert not second.done(), "held up by the head, which does not fit"
+    await growing.update(21)
+    await settle()
+    assert second.done(), "the head has met its cap"
+    pool.release()
+    await settle()
+    assert not first.done()
+
+
 async def test_lowered_cap_takes_nothing_back(capped: AsyncSemaphore) -> None:
     permit = await capped.acquire(50, key="a")
     capped.set_sharing(True, 10)
