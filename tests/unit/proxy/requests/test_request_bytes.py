@@ -128,6 +128,23 @@ async def test_a_crowd_of_one_network_with_few_outstanding_each_leaves_half_of_t
     assert line.order[-1] is newcomer
 
 
+async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_by_what_it_holds() -> None:
+    line = Line()
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 60)
+    client = Client(line, "192.0.2.1", FEW)
+    line.bytes.hold(client.network, 40)
+    assert not client.asks()
+    await turns(2)
+    line.bytes.hold(client.network, 30)
+    line.bytes.release("198.51.100.1", 60)
+    await turns(2)
+    assert (line.order, line.waiting) == ([], 1)
+    line.bytes.release(client.network, 65)
+    await turns(2)
+    assert line.order == [client]
+    assert len(line.bytes) == 2
+
+
 async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:
     line, returned = Line(), 0
     line.bytes.hold("198.51.100.1", LIMIT + RESERVE)
