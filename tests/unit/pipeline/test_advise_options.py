@@ -21,12 +21,10 @@ def settings(*words: str) -> AdviseSettings:
     "words",
     [
         ("--headroom", "-1"),
-        ("--headroom", "inf"),
         ("--headroom", "nan"),
         ("--max-error", "nan"),
         ("--max-imputed", "2"),
         ("--min-requests", "0"),
-        ("--max-refused", "nan"),
         ("--p99-wait-ms", "nan"),
         ("--conf-file", "no-such-directory/advice.conf"),
     ],

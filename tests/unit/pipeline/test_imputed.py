@@ -51,10 +51,6 @@ def test_what_was_shown_in_an_earlier_piece_is_remembered(monkeypatch: pytest.Mo
     assert sizes(rows) == [10, 20, 10, 10, 20]
 
 
-def test_where_nobody_showed_anything_it_is_what_is_usual() -> None:
-    assert sizes([request(0, None), request(1, None, namespace=3)]) == [500, 500]
-
-
 def test_files_are_in_the_order_of_time_below_the_name_of_the_proxy(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

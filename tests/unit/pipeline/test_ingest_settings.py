@@ -70,7 +70,7 @@ def test_option_that_would_change_nothing_is_refused(words: list[str], problem: 
     assert error.value.code == ExitCode.USAGE
 
 
-@pytest.mark.parametrize("text", ["", "10", "ten s", "-1s", "1w"])
+@pytest.mark.parametrize("text", ["", "10", "-1s", "1w"])
 def test_time_without_a_unit_is_refused(text: str) -> None:
     with pytest.raises(PipelineError, match=r"--trigger: got .*, expected a time like 500ms"):
         micros("--trigger", text)

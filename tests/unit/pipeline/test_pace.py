@@ -27,15 +27,6 @@ def after(pace: Pace, work: Work, seconds: float) -> int:
     return work.done
 
 
-def test_work_is_done_after_a_batch_and_not_without_one() -> None:
-    work = Work()
-    pace = Pace(60, lambda: work.now)
-    assert after(pace, work, 3600) == 0
-    pace.came()
-    assert after(pace, work, 1) == 1
-    assert after(pace, work, 3600) == 1
-
-
 def test_rest_is_longer_after_work_that_took_long() -> None:
     work = Work()
     work.takes = 30.0

@@ -25,13 +25,6 @@ def partition(*ledgers: tuple[int, int], end: Position | None = None) -> Partiti
 TWO = partition((5, 3), (7, 4), (9, 0))
 
 
-def test_gap_is_counted_and_the_next_batch_goes_on_after_it() -> None:
-    state = partition((7, 4), (9, 0))
-    over = next_mark(state, Mark(Position(5, 1), 1), None)
-    assert over == Mark(Position(7, -1), 2)
-    assert next_mark(state, over, None) == Mark(Position(7, 3), 2, follows=9)
-
-
 def test_without_ledgers_a_batch_goes_to_the_end() -> None:
     state = PartitionState("t", -1, None, Position(7, 3))
     assert next_mark(state, Mark(NOWHERE), 1) == Mark(Position(7, 3))

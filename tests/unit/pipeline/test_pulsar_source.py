@@ -31,9 +31,6 @@ class MadeUpTopic(Catalog):
             found[name] = PartitionState(name, index, ledgers, (end or [Position(-1, -1)])[-1])
         return found
 
-    def since(self, states: Mapping[str, PartitionState], millis: int) -> dict[str, Position]:
-        return {name: Position(millis, 0) for name in states}
-
     def rows_per_entry(
         self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
     ) -> dict[str, float]:
@@ -42,16 +39,6 @@ class MadeUpTopic(Catalog):
 
 def stream(topic: MadeUpTopic, settings: PulsarSettings = SETTINGS) -> EventsStreamReader:
     return EventsStreamReader(settings, topic)
-
-
-@pytest.mark.parametrize(
-    ("start", "offset"), [("earliest", {"a": [5, -1]}), ("latest", {"a": [7, 3]}), ("5", {"a": [5, 0]})]
-)
-def test_stream_begins_where_it_is_told(start: str, offset: dict[str, list[int]]) -> None:
-    reader = stream(MadeUpTopic(a=[(5, 2), (7, 4)]), replace(SETTINGS, start=start))
-    nowhere = reader.initialOffset()
-    assert reader.latestOffset(nowhere, ALL) == offset
-    assert reader.partitions(nowhere, offset) == []
 
 
 def test_first_batch_that_comes_again_begins_where_it_did_whatever_was_written_since() -> None:

@@ -15,13 +15,6 @@ def windows(times: list[int], rows: int, limits: list[int] | None = None, batch:
     return cut(batches, rows, by_limits=limits is not None)
 
 
-def test_long_trace_is_cut_where_nothing_came_for_longest() -> None:
-    # In the last quarter of 8 the longest gap is before 30.
-    found = windows([0, 1, 2, 3, 4, 5, 6, 30, 31, 32, 33], rows=8)
-    assert [(window.start_us, window.end_us, window.rows) for window in found] == [(0, 30, 7), (30, 34, 4)]
-    assert [window.floor_us for window in found] == [0, 0]
-
-
 def test_window_ends_where_limits_change() -> None:
     found = windows([1, 2, 3, 4, 5], rows=10, limits=[7, 7, 8, 8, 7])
     assert [(window.start_us, window.rows, window.limits_id) for window in found] == [(1, 2, 7), (3, 2, 8), (5, 1, 7)]
