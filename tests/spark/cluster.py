@@ -1,4 +1,4 @@
-"""Owns a standalone cluster of Spark on loopback: a master and two workers with one core each, as processes.
+"""Owns a standalone cluster of Spark on loopback: a master and a worker with one core, as processes.
 
 Executors run a Python that has the libraries of this one, and knows our packages only from what a job ships.
 """
@@ -17,7 +17,6 @@ from tests.support.jvm import QUICK
 from tests.support.sockets.ports import LOOPBACK, free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-WORKERS = 2
 # What a driver must be told so that executors find it.
 CONF = {
     "spark.driver.host": LOOPBACK,
@@ -33,7 +32,7 @@ CONF = {
 
 @contextmanager
 def standalone(directory: Path) -> Iterator[str]:
-    """Run a master and its workers; gives the URL of the master."""
+    """Run a master and its worker; gives the URL of the master."""
     home = Path(pyspark.__file__).parent
     environ = {
         **os.environ,
@@ -51,12 +50,10 @@ def standalone(directory: Path) -> Iterator[str]:
         command = [run[0], f"{run[1]}.master.Master", "--host", LOOPBACK, "--port", str(port), "--webui-port", "0"]
         master = stack.enter_context(process(command, log, environ))
         wait_for("I have been elected leader", log, master)
-        for number in range(WORKERS):
-            words = ["--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
-            words += ["--work-dir", str(directory / f"work-{number}"), url]
-            command = [run[0], f"{run[1]}.worker.Worker", *words]
-            stack.enter_context(process(command, directory / f"worker-{number}.log", environ))
-        wait_for("Registering worker", log, master, WORKERS)
+        words = ["--host", LOOPBACK, "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+        command = [run[0], f"{run[1]}.worker.Worker", *words, "--work-dir", str(directory / "work"), url]
+        stack.enter_context(process(command, directory / "worker.log", environ))
+        wait_for("Registering worker", log, master)
         yield url
 
 

@@ -31,9 +31,9 @@ def kill(child: subprocess.Popen[bytes]) -> None:
     child.wait()
 
 
-def wait_for(text: str, log: Path, child: subprocess.Popen[bytes], times: int = 1) -> None:
-    """Wait until a process has said something so many times; it fails if the process ends before."""
-    while log.read_text(errors="replace").count(text) < times:
+def wait_for(text: str, log: Path, child: subprocess.Popen[bytes]) -> None:
+    """Wait until a process has said something; it fails if the process ends before."""
+    while text not in log.read_text(errors="replace"):
         try:
             child.wait(0.05)
         except subprocess.TimeoutExpired:

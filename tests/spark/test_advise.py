@@ -9,6 +9,7 @@ from pipeline.core.choice import Target
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB, Outcome
 from pipeline.core.options import CommonSettings
+from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
 from pipeline.core.tables.whatif import ADVICE, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
@@ -85,6 +86,11 @@ def test_advice_is_refined_between_the_points_of_the_grid(
     ]
     assert all(row.memory_bytes >= held.memory_bytes for row in curve if row.holds and row.step != "final")
     assert {row.best for row in curve if row.best} == {True}
+    # What the page compares with later days.
+    kept = rows(spark, common, ADVICE_HISTORY)
+    assert [row.direct_limit_bytes for row in kept] == [advised.advice.limits.direct_bytes]
+    assert [row.recorded_ok for row in rows(spark, common, CALIBRATION_HISTORY)] == [400]
+    assert {row.proxy_id for row in rows(spark, common, LIMITS_BY_DAY)} == {"", "p1"}
 
 
 def test_advised_direct_memory_has_room_for_what_watchers_held(

@@ -15,7 +15,7 @@ from pipeline.core.periods import ALWAYS, Period
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.storms import STORMS
-from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.core.tables.usage import SHARING, USAGE, WAITS
 from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.store.sinks import open_store, read_table
 from pipeline.transforms.usage import add_usage, add_waits, usage, waits
@@ -27,7 +27,6 @@ from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Say = Callable[[str], None]
 ANEW = "`sharing`, `top_costs` and `slowed` made anew"
-HOUR_US = 3_600_000_000
 
 
 class Tables:
@@ -113,18 +112,6 @@ def test_stream_comes_to_what_a_batch_does(tables: Tables) -> None:
     assert tables.shared() == [5]
     with pytest.raises(PipelineError, match="that a stream adds to, expected to go on with --stream"):
         tables.batch()
-
-
-def test_stream_that_is_told_to_stop_ends_after_its_batch_and_makes_what_follows(tables: Tables) -> None:
-    tables.add(1)
-    tables.add(2)
-    stop = Event()
-    assert tables.stream(lambda _: stop.set(), stop, trigger_us=HOUR_US, max_files=1).requests == 1
-    assert tables.shared() == [1]
-    assert tables.read(TOP_COSTS).count() > 0
-    # The first may come again, if Spark was ended before it had noted its end.
-    assert tables.follow()[-1] == "batch 1"
-    assert tables.shared() == [2]
 
 
 def test_what_follows_is_made_anew_while_the_stream_goes_on(tables: Tables, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,15 +125,6 @@ def test_work_items_come_to_what_a_loop_over_whole_traces_does(
         assert {int(each.outcomes.sum()) for each in expected} == {600 * place.load}
 
 
-def test_calibration_is_the_same_however_tasks_come_to_their_requests(spark: SparkSession, stormed: Prepared) -> None:
-    direct, grouped = (
-        [each.row(0) for each in calibrate(spark, stormed, survey(spark, stormed, by_limits=True, way=way))]
-        for way in Way
-    )
-    assert direct == grouped
-    assert direct[0]["requests"] == 600
-
-
 def test_windows_with_a_warm_up_come_to_what_whole_traces_do(spark: SparkSession, stormed: Prepared) -> None:
     found = survey(spark, stormed, rows=100)
     assert min(len(windows) for windows in found.windows.values()) >= 3

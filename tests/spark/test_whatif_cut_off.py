@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
 from pyspark.sql import SparkSession
@@ -37,7 +36,7 @@ def advised(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ad
     return settings
 
 
-@pytest.mark.parametrize("step", ["replayed_rows", "calibrate", "replay_grid"])
+@pytest.mark.parametrize("step", ["calibrate", "replay_grid"])
 def test_no_advice_follows_from_a_whatif_that_was_killed(
     spark: SparkSession, advised: AdviseSettings, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
@@ -65,13 +64,3 @@ def test_events_with_nothing_to_replay_leave_what_was_replayed_before(
     with pytest.raises(PipelineError, match="nothing to replay"):
         whatif(spark, replace(settings, period=Period(cluster="another")), lambda _: None)
     assert advise(spark, advised, lambda _: None).advice.final.requests == 1000
-
-
-def test_tables_without_the_trace_that_was_replayed_say_what_to_run(
-    spark: SparkSession, advised: AdviseSettings
-) -> None:
-    whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
-    # As `convert` leaves them.
-    rmtree(Path(advised.common.out, "replay_input"))
-    with pytest.raises(PipelineError, match=r"found no `replay_input`, .*: run the job whatif"):
-        advise(spark, advised, lambda _: None)

@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
+from pipeline.ingest import IngestSettings, ingest
 from pipeline.running.session import open_session
 from pipeline.store.delta import DeltaStore
 from pipeline.store.hadoop import HadoopFiles
@@ -19,29 +20,38 @@ from tests.spark.object_store import ObjectStore
 from tests.spark.one_session import TEST_CONF
 
 
-def main(directory: Path, port: int) -> dict[str, object]:
+def main(port: int) -> dict[str, object]:
     bucket = ObjectStore(port)
     out = bucket.uri("tables")
     spark = open_session("tests", CommonSettings(out, "delta", "local[2]", TEST_CONF | bucket.conf))
     quick = Clock(patience_seconds=2, stale_seconds=1)
-    seen: dict[str, object] = {}
-    for name, place in (("store", out), ("directory", str(directory / "tables"))):
-        with DeltaStore(spark, place).exclusive():
-            seen[f"refused at the {name}"] = refusal(DeltaStore(spark, place, Clock(patience_seconds=2)))
-        seen[f"let in at the {name}"] = refusal(DeltaStore(spark, place, quick))
+    seen: dict[str, object] = {"ingested at once": ingested_at_once(spark, bucket)}
+    with DeltaStore(spark, out).exclusive():
+        seen["refused"] = refusal(DeltaStore(spark, out, Clock(patience_seconds=2)))
+    seen["let in"] = refusal(DeltaStore(spark, out, quick))
     # As a process leaves it that is killed.
     acquire(HadoopFiles(spark, f"{out}/{LEASE}"), "killed", out, Clock())
     seen["after a dead one"] = refusal(DeltaStore(spark, out, quick))
     files = HadoopFiles(spark, bucket.uri("files"))
     seen["created"] = [files.create("a", "first"), files.create("a", "second"), files.read("a"), files.names()]
-    files.delete("b")
-    seen["nothing"] = [files.read("b"), HadoopFiles(spark, bucket.uri("none")).names()]
     seen["both of a plain race"] = race(spark, bucket.uri("race"))
     for key, value in (("impl.disable.cache", "true"), ("create.conditional.enabled", "false")):
         spark.conf.set(f"fs.s3a.{key}", value)
     seen["refused without conditional writes"] = refusal(DeltaStore(spark, out))
     spark.stop()
     return seen
+
+
+def ingested_at_once(spark: SparkSession, bucket: ObjectStore) -> list[tuple[int, int]]:
+    """Have two ingests take the same events into the same tables; gives what each has read and kept."""
+
+    def one(session: SparkSession) -> tuple[int, int]:
+        common = CommonSettings(bucket.uri("ingested"), "delta", None, {})
+        counts = ingest(session, IngestSettings(common, bucket.uri("in")))
+        return counts.read, counts.kept
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(one, (spark, spark.newSession())))
 
 
 def refusal(store: DeltaStore) -> str:
@@ -73,4 +83,4 @@ def said(work: Callable[[], object]) -> str:
 
 
 if __name__ == "__main__":
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]))))
+    print(json.dumps(main(int(sys.argv[1]))))

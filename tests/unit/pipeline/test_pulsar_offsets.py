@@ -16,15 +16,6 @@ from pipeline.sources.pulsar.offsets import (
 )
 
 
-def partition(*ledgers: tuple[int, int], end: Position | None = None) -> PartitionState:
-    held = tuple(Ledger(*ledger) for ledger in ledgers)
-    filled = [Position(ledger.id, ledger.entries - 1) for ledger in held if ledger.entries]
-    return PartitionState("t", -1, held, end or (filled or [NOWHERE])[-1])
-
-
-TWO = partition((5, 3), (7, 4), (9, 0))
-
-
 def test_without_ledgers_a_batch_goes_to_the_end() -> None:
     state = PartitionState("t", -1, None, Position(7, 3))
     assert next_mark(state, Mark(NOWHERE), 1) == Mark(Position(7, 3))
@@ -53,13 +44,6 @@ def test_limit_is_shared_by_what_each_partition_has(
     unread: dict[str, int], rows: dict[str, float], most: int, limits: dict[str, int]
 ) -> None:
     assert entry_limits(unread, rows, most) == limits
-
-
-def test_time_is_found_before_the_first_entry_that_is_not_older() -> None:
-    assert TWO.before(Position(5, 2)) == (5, 1)
-    assert TWO.before(Position(7, 0)) == (7, -1)
-    # The broker answers with the next entry if all are older: of an empty ledger nothing is noted down.
-    assert TWO.before(Position(9, 0)) == (7, 3)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ class MadeUpTopic(Catalog):
 
     def __init__(self, **partitions: list[tuple[int, int]]) -> None:
         self.partitions = partitions
-        self.rows = 1.0
 
     def states(self) -> dict[str, PartitionState]:
         found = {}
@@ -34,7 +33,7 @@ class MadeUpTopic(Catalog):
     def rows_per_entry(
         self, states: Mapping[str, PartitionState], starts: Mapping[str, Position], max_rows: int
     ) -> dict[str, float]:
-        return dict.fromkeys(starts, self.rows)
+        return dict.fromkeys(starts, 1.0)
 
 
 def stream(topic: MadeUpTopic, settings: PulsarSettings = SETTINGS) -> EventsStreamReader:
@@ -53,14 +52,6 @@ def test_first_batch_that_comes_again_begins_where_it_did_whatever_was_written_s
     assert [part.value for part in again.partitions(noted, after)] == [
         Range("a", 0, Position(5, 1), Position(5, 3), (5,))
     ]
-
-
-def test_limit_counts_messages_by_what_entries_hold() -> None:
-    topic = MadeUpTopic(a=[(5, 100)])
-    topic.rows = 10
-    reader = stream(topic, replace(SETTINGS, max_events=200))
-    assert reader.getDefaultReadLimit() == ReadMaxRows(200)
-    assert reader.latestOffset({"a": [5, -1]}, ReadMaxRows(200)) == {"a": [5, 19]}
 
 
 def test_available_now_ends_with_what_was_there_when_it_began() -> None:
