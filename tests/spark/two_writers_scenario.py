@@ -15,7 +15,7 @@ from pipeline.ingest import IngestSettings, ingest
 from pipeline.running.session import open_session
 from pipeline.store.delta import DeltaStore
 from pipeline.store.hadoop import HadoopFiles
-from pipeline.store.lease import LEASE, Clock, acquire
+from pipeline.store.lease import Clock
 from tests.spark.object_store import ObjectStore
 from tests.spark.one_session import TEST_CONF
 
@@ -24,14 +24,9 @@ def main(port: int) -> dict[str, object]:
     bucket = ObjectStore(port)
     out = bucket.uri("tables")
     spark = open_session("tests", CommonSettings(out, "delta", "local[2]", TEST_CONF | bucket.conf))
-    quick = Clock(patience_seconds=2, stale_seconds=1)
     seen: dict[str, object] = {"ingested at once": ingested_at_once(spark, bucket)}
     with DeltaStore(spark, out).exclusive():
         seen["refused"] = refusal(DeltaStore(spark, out, Clock(patience_seconds=2)))
-    seen["let in"] = refusal(DeltaStore(spark, out, quick))
-    # As a process leaves it that is killed.
-    acquire(HadoopFiles(spark, f"{out}/{LEASE}"), "killed", out, Clock())
-    seen["after a dead one"] = refusal(DeltaStore(spark, out, quick))
     files = HadoopFiles(spark, bucket.uri("files"))
     seen["created"] = [files.create("a", "first"), files.create("a", "second"), files.read("a"), files.names()]
     seen["both of a plain race"] = race(spark, bucket.uri("race"))

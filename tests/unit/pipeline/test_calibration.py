@@ -73,7 +73,6 @@ def test_error_of_waits_goes_by_the_promise_or_by_the_recorded_wait_if_that_is_l
     ("recorded_ms", "simulated_ms", "said"),
     [
         (100, 400, r"^weighed by the promised 1000 ms; the replay has 4\.00 times the recorded one, and both are far "),
-        (400, 100, r"has 0\.25 times the recorded one, and both are far below the promise$"),
         (100, 700, r"has \d\.\d\d times the recorded one$"),
         (0, 100, r"; one of both is nothing, and both are far below the promise$"),
         (3000, 1500, r"^weighed by the recorded \d{4} ms; the replay has 0\.50 times the recorded one$"),
@@ -146,9 +145,7 @@ def test_calibration_at_the_bounds_is_trusted() -> None:
     [
         (ROW | {"outcome_error": 0.21}, "an error of 0.210, expected at most 0.2"),
         (ROW | {"outcome_error": math.nan}, "an error of nan"),
-        (ROW | {"simulated_p99_us": math.nan}, "an error of nan"),
         (ROW | {"requests": 99}, "99 requests could be compared with what was recorded, expected at least 100"),
-        (EXACT | {"requests": 0}, "--min-requests"),
         (ROW | {"imputed_share": 0.51}, "51.0 % of the requests have sizes or times of others, expected at most 50 %"),
         (None, "was not held against what was recorded"),
     ],
