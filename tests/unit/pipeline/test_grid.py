@@ -61,12 +61,10 @@ def test_file_that_makes_no_sense_is_refused(tmp_path: Path, content: str, said:
 @pytest.mark.parametrize(
     "words",
     [
-        ("--heap-mb", "ten"),
         ("--heap-mb", "-1"),
         ("--load", "0"),
         ("--fleet", "1,"),
         ("--fairness", "lottery"),
-        ("--coalescing", "maybe"),
         ("--key-cap-percent", "101"),
     ],
 )

@@ -57,10 +57,11 @@ def test_files_are_in_the_order_of_time_below_the_name_of_the_proxy(
     monkeypatch.setattr(imputed, "PIECE_ROWS", 2)
     rows = [{**request(at, at + 1), "proxy_id": "a/b:é"} for at in (5, 7, 30, 31, 100)]
     described = [row for batch in written(batches(rows), str(tmp_path), USUAL) for row in batch.to_pylist()]
-    assert [(row["proxy_id"], row["rows"], row["first_us"], row["last_us"]) for row in described] == [
-        ("a/b:é", 2, 5, 7), ("a/b:é", 2, 30, 31), ("a/b:é", 1, 100, 100)
-    ]  # fmt: skip
-    assert (described[1]["longest_work_us"], described[1]["largest_heap_bytes"]) == (96, 32)
+    assert [(row["rows"], row["first_us"], row["last_us"]) for row in described] == [
+        (2, 5, 7),
+        (2, 30, 31),
+        (1, 100, 100),
+    ]
     (place,) = tmp_path.iterdir()
     assert place.name == "proxy_id=a%2Fb%3Aé"
     read = [pq.read_table(path, partitioning=None).column("arrival_us").to_pylist() for path in sorted(place.iterdir())]

@@ -54,12 +54,12 @@ STORM_RULE = "expected numbers of at least 1, 1, 0 and 1"
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        *(([*TRIGGER, f"--trigger={word}"], f"--trigger: got {word!r}, expected") for word in ("abc", "10", "-1s")),
+        *(([*TRIGGER, f"--trigger={word}"], f"--trigger: got {word!r}, expected") for word in ("10", "-1s")),
         ([*TRIGGER, "--refresh", "1m"], "--refresh: got no --trigger"),
         (["usage", "--trigger="], "got no --stream"),
         (["usage", "--overload-low", "0.9"], "--overload-low, --overload-high: got"),
         (["usage", "--overload-high", "85"], "--overload-low, --overload-high: got"),
-        *((["storms", *words], STORM_RULE) for words in (["--times", "nan"], ["--times", "0.5"], ["--floor", "0"])),
+        *((["storms", *words], STORM_RULE) for words in (["--times", "nan"], ["--floor", "0"])),
         *((["storms", word], STORM_RULE) for word in ("--gap=-1", "--top=0")),
     ],
 )
