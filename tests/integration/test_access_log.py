@@ -54,8 +54,22 @@ async def test_requests_that_nobody_served_get_few_short_lines_and_take_none_fro
     assert len(lines) < 10 * (int(seconds) + 2)
 
 
-async def test_the_address_is_a_balancer_s_word_where_that_is_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
-    headers = TOKEN | {"X-Forwarded-For": "198.51.100.9, 10.0.0.1"}
-    for trusted, address in (("true", "198.51.100.9"), ("false", "127.0.0.1")):
-        (line,) = await logged(monkeypatch, ADMIN, headers=headers, webServiceTrustXForwardedFor=trusted)
-        assert line["client"].rpartition(":")[0] == address
+BALANCERS, TRUSTED = "trustedLoadBalancerIPAddresses", {"webServiceTrustXForwardedFor": "true"}
+
+
+@pytest.mark.threat("claimed-forwarded-for")
+@pytest.mark.parametrize(
+    ("keys", "address"),
+    [
+        ({}, "127.0.0.1"),
+        (TRUSTED, "198.51.100.66"),
+        ({**TRUSTED, BALANCERS: "192.0.2.1"}, "127.0.0.1"),
+        ({**TRUSTED, BALANCERS: "127.0.0.1,10.0.0.0/8"}, "203.0.113.7"),
+    ],
+)
+async def test_an_address_is_a_balancers_word_where_that_is_trusted_and_nobody_elses(
+    keys: dict[str, str], address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    headers = TOKEN | {"X-Forwarded-For": "198.51.100.66, 203.0.113.7, 10.0.0.2"}
+    (line,) = await logged(monkeypatch, ADMIN, headers=headers, **keys)
+    assert line["client"].rpartition(":")[0] == address

@@ -6,14 +6,18 @@ import os
 import signal
 import stat
 import sys
+import time
 from pathlib import Path
 from typing import Final
+from unicodedata import bidirectional, combining, east_asian_width
 
 import pytest
 
 from protocol.command_type import CommandType
+from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.main import main
-from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.auth.tokens import SECRET, data_url, signed
+from tests.support.clients.async_client import LOOPBACK, connect_frame, eventually
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.running_proxy import Running, proxy_and_broker
 
@@ -216,3 +220,28 @@ async def test_who_is_killed_is_told_from_the_table(tmp_path: Path, capsys: pyte
         assert (await admin(proxy, capsys, "kill", number))[0] == 3
         code, out, _ = await admin(proxy, capsys, "connections", "--json")
         assert (code, out) == (0, "")
+
+
+@pytest.mark.threat("names-distort-screen")
+async def test_no_name_that_clients_choose_moves_or_turns_what_an_operator_sees(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("alice", "\u65e5\u672c\u8a9e", "\u05d0\u05d1", "\u0661", "e" + "\u0301" * 9)
+    keys = {"authenticationEnabled": "true", "tokenSecretKey": data_url(SECRET), "authenticationProviders": "token"}
+    async with proxy_and_broker(tmp_path, **keys, forwardAuthorizationCredentials="false") as (proxy, _):
+        for name in names:
+            client = await proxy.client()
+            token = signed({"sub": f"{name}.", "exp": time.time() + 3600})
+            await client.send(connect_frame(auth_method_name="token", auth_data=token, client_version=f"\u202e{name}"))
+            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+            await client.topics("demo/ns-0")
+        _, table, _ = await admin(proxy, capsys, "connections")
+        screen = top(capsys, "--config", str(proxy.config))
+    people = screen.partition("\nPRINCIPAL")[2].partition("\n\n")[0]
+    for rows in (table.splitlines()[1:], people.splitlines()[1:]):
+        assert len(rows) == len(names)
+        assert all(row.isprintable() for row in rows)
+        chars = [char for row in rows for char in row]
+        assert not [char for char in chars if combining(char) or bidirectional(char) in ("R", "AL", "AN")]
+        # Each row is as wide as the others, those with letters of two columns, too.
+        assert len({len(row) + sum(east_asian_width(char) == "W" for char in row) for row in rows}) == 1

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import ssl
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -15,10 +16,12 @@ from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
+from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
-from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, command_of
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
+from tests.support.proxies.running_proxy import proxy_and_broker
 from tests.support.web.web_pages import Scrape
 from tests.unit.eventlog.parts import events_in
 from tests.unit.eventlog.test_schema import faults
@@ -100,6 +103,7 @@ async def test_events_of_requests_fit_the_schema(tmp_path: Path) -> None:
     assert [fault for event in events for fault in faults(event)] == []
 
 
+@pytest.mark.threat("event-flood")
 async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
     async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1, eventLogFlushMillis=60_000) as stage:
         # The loop is not left in between: the writer cannot keep up with this, or takes some of it.
@@ -164,6 +168,40 @@ async def redirecting(peer: AsyncClient) -> None:
         elif asked.type == pb.BaseCommand.PARTITIONED_METADATA:
             kind = pb.BaseCommand.PARTITIONED_METADATA_RESPONSE
             await peer.send_command(pb.BaseCommand(type=kind, partitionMetadataResponse=metadata))
+
+
+@pytest.mark.threat("credentials-to-event-cluster")
+@pytest.mark.parametrize("own_cluster", [False, True])
+async def test_another_cluster_for_events_is_shown_neither_credentials_nor_certificate(
+    tmp_path: Path, own_cluster: bool
+) -> None:
+    files, context = PemFiles.write(tmp_path), server_context(clients_from="first")
+    context.verify_mode = ssl.CERT_OPTIONAL
+    shown: asyncio.Future[tuple[bytes, bool]] = asyncio.get_running_loop().create_future()
+
+    async def cluster(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        size = await reader.readexactly(4)
+        connect = command_of(size + await reader.readexactly(int.from_bytes(size, "big"))).connect
+        if not shown.done():
+            shown.set_result((connect.auth_data, bool(writer.get_extra_info("peercert"))))
+        writer.close()
+
+    async with await asyncio.start_server(cluster, LOOPBACK, 0, ssl=context) as server:
+        url = f"pulsar+ssl://localhost:{server.sockets[0].getsockname()[1]}"
+        keys = {
+            "eventLogTopic": "persistent://public/log/events", "eventLogFlushMillis": 10,
+            "brokerClientAuthenticationPlugin": "token",
+            "brokerClientAuthenticationParameters": "token:the-proxys-own",
+            "brokerClientCertificateFilePath": files.certificate, "brokerClientKeyFilePath": files.key,
+            "brokerServiceURLTLS" if own_cluster else "eventLogTopicServiceURL": url,
+            **files.broker_keys, "tlsEnabledWithBroker": own_cluster,
+        }  # fmt: skip
+        async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
+            client = await proxy.connected()
+            # It is answered or not: its event is written.
+            await client.ask_topics("demo/ns-0")
+            async with in_time(60):
+                assert await shown == ((b"the-proxys-own", True) if own_cluster else (b"", False))
 
 
 @pytest.mark.threat("rude-event-broker")

@@ -1,5 +1,6 @@
 """Who gets the proxy's own secret credentials: known brokers, and nobody whom a client or a stranger names."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -142,6 +143,17 @@ async def test_a_broker_of_the_list_is_known_at_the_configured_port_only() -> No
         assert question.header("Authorization") == f"Bearer {TOKEN.decode()}"
     assert held.second.tokens == [TOKEN]
     assert foreign.tokens == []
+
+
+@pytest.mark.threat("endless-unknown-hosts")
+async def test_unknown_hosts_without_end_cost_a_question_a_second() -> None:
+    async with cluster() as held, staged(broker_port=held.port, **held.keys) as stage:
+        began = asyncio.get_running_loop().time()
+        for number in range(3):
+            targets = [f"127.0.1.{number * 50 + each}:{held.port}" for each in range(50)]
+            await asyncio.gather(*(refused_target(stage, target) for target in targets))
+        seconds = asyncio.get_running_loop().time() - began
+        assert 2 <= len(held.service.list_questions) <= seconds + 2
 
 
 # --- several proxies behind one address -------------------------------------------------------------

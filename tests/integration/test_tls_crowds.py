@@ -75,6 +75,24 @@ async def test_clients_with_a_part_of_a_hello_hold_no_place(
         assert len(stage.proxy.sessions) == MANY + 1
 
 
+@pytest.mark.threat("client-hellos-drip")
+@pytest.mark.parametrize(("records", "taken"), [(64, True), (65, False)])
+async def test_a_hello_may_come_in_a_bounded_number_of_records(files: PemFiles, records: int, taken: bool) -> None:
+    header, message = hello()[:5], hello()[5:]
+    # The first record has the header of the message.
+    pieces = [message[:4], *(message[at : at + 1] for at in range(4, 2 + records)), message[2 + records :]]
+    async with staged(**files.server_keys, **PATIENT) as stage:
+        plain = await stage.client(port=stage.proxy.tls_port)
+        for piece in pieces:
+            await plain.send(header[:3] + len(piece).to_bytes(2, "big") + piece)
+        if taken:
+            # A ServerHello.
+            assert (await plain.receive(6))[::5] == b"\x16\x02"
+        else:
+            assert await plain.rest() == b""
+            assert stage.caused("tls_handshake_failed") == 1
+
+
 @pytest.mark.threat("hello-then-silence")
 async def test_half_done_handshakes_never_hold_more_than_their_places(
     files: PemFiles, monkeypatch: pytest.MonkeyPatch
