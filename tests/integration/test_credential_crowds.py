@@ -6,6 +6,7 @@ Checks of passwords are fake and end when the test says so: what counts is how m
 import asyncio
 import base64
 import hashlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -18,13 +19,17 @@ from proxy.auth.providers import issuer_keys
 from proxy.auth.providers.signed_token import SignedToken
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.core.public_causes import PublicCause, authentication_text
+from tests.integration.test_memory_budgets import many_files
 from tests.support.auth.credentials import presenting, refused
-from tests.support.auth.issuer import AUDIENCE, Issuer, running_issuer
+from tests.support.auth.issuer import AUDIENCE, Issuer, published, running_issuer
 from tests.support.auth.slow_checks import HeldChecks
-from tests.support.auth.tokens import SECRET, data_url, der, ec_key, signed
+from tests.support.auth.tokens import SECRET, data_url, der, ec_key, rsa_key, signed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.web_stage import ADMIN, web_staged
+
+__all__ = ["many_files"]
 
 PLACES = 2
 MOST_WAITING = 60
@@ -113,6 +118,23 @@ async def test_strangers_at_a_hung_issuer_keep_no_known_client_out(monkeypatch: 
         for stranger in strangers:
             stranger.close()
         await stage.until(lambda: len(stage.proxy.sessions) == 3, "the end of the strangers")
+
+
+@pytest.mark.threat("made-up-key-ids")
+async def test_made_up_key_ids_cost_the_issuer_a_question_a_second_and_keep_no_new_key_out() -> None:
+    now = time.time()
+    times = {"iat": now - 60, "nbf": now - 60, "exp": now + 3600}
+    async with running_issuer() as issuer, staged(**keys(issuer)) as stage:
+        await admitted(stage, presenting(issuer.token(**times).decode()))
+        began = stage.proxy.loop.time()
+        for number in range(GUESSERS):
+            await refused(await presents(stage, presenting(issuer.token(f"made-up-{number}", **times).decode())))
+        issuer.keys.append(published("new", rsa_key(1)))
+        token = presenting(issuer.token("new", "RS256", rsa_key(1), **times).decode())
+        async with in_time():
+            while (await (await presents(stage, token)).command()).type != pb.BaseCommand.CONNECTED:
+                await refused(await presents(stage, presenting(issuer.token("made-up", **times).decode())))
+        assert issuer.asked["/keys"] <= stage.proxy.loop.time() - began + 2
 
 
 async def test_large_credentials_that_wait_take_no_more_memory_than_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,6 +236,21 @@ async def test_addresses_that_a_web_client_makes_up_are_one_client_for_the_turns
             checks.end()
         assert {await guess for guess in guesses} == {401}
         assert await alice == 200
+
+
+@pytest.mark.threat("password-storm")
+@pytest.mark.usefixtures("many_files")
+async def test_a_storm_of_passwords_has_few_checks_at_once_and_a_bounded_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with guessed(monkeypatch) as (stage, checks):
+        checks.end(1)
+        alice = await presents(stage, password("alice"))
+        assert (await alice.command()).type == pb.BaseCommand.CONNECTED
+        # One is being checked, a thousand wait for it, and the rest is told to come again.
+        guessers = [await presents(stage, password("bob", f"guess {number}")) for number in range(1_011)]
+        await stage.until(lambda: stage.caused("authentication_failed") == 10, "ten who are told to come again")
+        assert (await refused(guessers[-1])).message == authentication_text(PublicCause.BUSY)
+        assert checks.running == 1
+        await alice.ping()
 
 
 # --- bad signatures -------------------------------------------------------------------------------

@@ -87,3 +87,22 @@ async def test_names_that_hang_for_one_address_hold_up_no_client_of_another(monk
         other = await town.stage.client(source=OTHER_ADDRESS)
         await other.connect(target=f"stranger.test:{town.port}")
         assert not any(answer.done() for answer in waiting)
+
+
+@pytest.mark.threat("hanging-name-threads")
+async def test_names_that_hang_leave_their_threads_to_others_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resolver, "RESOLVE_SECONDS", 0.2)
+    async with street(monkeypatch) as town:
+        # More of one address than run at once: those behind them have a thread once these are given up.
+        crowd = await town.make_up("hanging", MADE_UP)
+        for client in crowd:
+            assert (await client.command()).type == pb.BaseCommand.ERROR
+        await (await town.stage.client()).connect(target=f"stranger.test:{town.port}")
+        # One name again and again, and then many.
+        for _ in range(4):
+            await (await town.make_up("hanging-once", 1))[0].command()
+        assert town.names.asked.count("hanging-once-0.test") == 2
+        for number in range(5):
+            for client in await town.make_up(f"hanging-{number}", MADE_UP):
+                await client.command()
+        assert len([name for name in town.names.asked if name.startswith("hanging")]) <= 16

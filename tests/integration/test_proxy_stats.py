@@ -8,6 +8,8 @@ import pytest
 
 from proxy.app import proxy as app
 from proxy.config.config import Config
+from tests.integration.test_direct_mode import greet
+from tests.support.brokers.raw_broker import raw_broker
 from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 from tests.support.web.web_pages import Page, get
 from tests.unit.proxy.relay.test_relay_log import TOPIC, producer, sent, subscribe
@@ -98,6 +100,18 @@ async def test_a_storm_of_changes_is_a_line_a_second_that_says_how_many(monkeypa
         await stage.until(lambda: sum(line.get("changes", 1) for line in told()) == 100, "a line that has the last")
         assert len(told()) <= monotonic() - began + 2
         assert [(told()[0][name], told()[-1][name]) for name in ("key", "new")] == [("proxyLogLevel",) * 2, ("2", "1")]
+
+
+@pytest.mark.threat("logged-topics-without-end")
+async def test_topics_without_end_fill_a_table_that_is_bounded_for_each_connection_and_in_all() -> None:
+    async with staged(proxyLogLevel=2) as stage, raw_broker(greet) as broker:
+        for number, expected in enumerate((1_024, 2_048, 3_072, 4_096, 4_096)):
+            client = await stage.client()
+            await client.connect(target=f"127.0.0.1:{broker.port}")
+            frames = b"".join(producer(topic, f"{number}/{topic}") + sent(topic) for topic in range(1_100))
+            await client.send(frames)
+            assert await broker.peers[-1].receive(len(frames)) == frames
+            assert len(await document(stage, f"{STATS}/topics")) == expected
 
 
 @pytest.mark.parametrize("level", ["3", "-1", "x", "9" * 50, "%20"])
