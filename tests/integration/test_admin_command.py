@@ -4,10 +4,13 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import stat
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 from unicodedata import bidirectional, combining, east_asian_width
 
@@ -20,6 +23,7 @@ from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.clients.async_client import LOOPBACK, connect_frame, eventually
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.running_proxy import Running, proxy_and_broker
+from tests.support.sockets.ports import free_port
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -245,3 +249,51 @@ async def test_no_name_that_clients_choose_moves_or_turns_what_an_operator_sees(
         assert not [char for char in chars if combining(char) or bidirectional(char) in ("R", "AL", "AN")]
         # Each row is as wide as the others, those with letters of two columns, too.
         assert len({len(row) + sum(east_asian_width(char) == "W" for char in row) for row in rows}) == 1
+
+
+@pytest.mark.threat("default-path-taken")
+async def test_nobody_is_asked_at_a_default_path_that_others_may_have_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # The path of a socket is short.
+    with TemporaryDirectory() as directory, socket.socket(socket.AF_UNIX) as theirs:
+        monkeypatch.setenv("TMPDIR", directory)
+        monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+        keys = {"controlSocketPath": "", "servicePort": free_port()}
+        async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
+            config = proxy.config
+            assert json.loads(top(capsys, "--json", "--config", str(config)))["proxy"]["pid"] == proxy.child.pid
+            (path,) = Path(directory).glob("*/*.sock")
+        path.parent.chmod(0o777)
+        theirs.bind(str(path))
+        theirs.listen()
+        theirs.setblocking(False)
+        assert main(["top", "--once", "--config", str(config)]) == 1
+        assert "only its owner writes to" in capsys.readouterr().err
+        with pytest.raises(BlockingIOError):
+            theirs.accept()
+        (tmp_path / "next").mkdir()
+        async with proxy_and_broker(tmp_path / "next", options=("--take-over",), **keys) as (proxy, _):
+            assert proxy.lines("nothing is taken over from another user's process")
+
+
+@pytest.mark.threat("default-path-taken")
+async def test_an_answer_without_end_is_read_up_to_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sent, piece = 0, bytes(1 << 20)
+
+    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                writer.write(piece)
+                await writer.drain()
+                sent += len(piece)
+        writer.close()
+
+    path = tmp_path / "s"
+    async with await asyncio.start_unix_server(endless, path):
+        assert await asyncio.to_thread(main, ["top", "--once", "--socket", str(path)]) == 1
+    assert "more than 16777216 bytes" in capsys.readouterr().err
+    assert sent < 32 << 20

@@ -1,5 +1,6 @@
 """What a proxy at work tells about its relays and its configuration, and who may ask: /proxy-stats and /config."""
 
+import asyncio
 import json
 from time import monotonic
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from proxy.app import proxy as app
 from proxy.config.config import Config
 from tests.integration.test_direct_mode import greet
+from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 from tests.support.web.web_pages import Page, get
@@ -154,3 +156,17 @@ async def test_all_of_it_can_be_turned_off_but_metrics_on_their_own_port() -> No
         assert web is not None
         assert web.metrics_port is not None
         assert (await get(web.metrics_port, "/metrics")).status == 200
+
+
+@pytest.mark.threat("endless-own-pages")
+async def test_a_page_asked_for_without_end_is_made_once_in_its_time_and_shown_to_those_alone_who_may_see_it() -> None:
+    token = f"Authorization: Bearer {signed({'sub': 'alice'}).decode()}"
+    keys = {"authenticationEnabled": "true", "tokenSecretKey": data_url(SECRET), "authenticationProviders": "token"}
+    async with staged(**keys, webServicePageReuseMillis=60_000) as stage:
+        port = stage.proxy.web_port
+        first = await get(port, "/metrics", "GET", token)
+        await stage.client()
+        await stage.until(lambda: len(stage.proxy.sessions) == 1, "a number that has changed")
+        pages = await asyncio.gather(*(get(port, "/metrics", "GET", token) for _ in range(20)))
+        assert (first.status, {page.text for page in pages}) == (200, {first.text})
+        assert (await get(port, "/metrics")).status == 401
