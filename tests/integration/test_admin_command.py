@@ -19,6 +19,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.main import main
+from proxy.web.admin.control_socket import control_paths
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.clients.async_client import LOOPBACK, connect_frame, eventually
 from tests.support.patience import in_time, patient_millis
@@ -263,7 +264,7 @@ async def test_nobody_is_asked_at_a_default_path_that_others_may_have_made(
         async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
             config = proxy.config
             assert json.loads(top(capsys, "--json", "--config", str(config)))["proxy"]["pid"] == proxy.child.pid
-            (path,) = Path(directory).glob("*/*.sock")
+            (path,) = control_paths("", proxy.port, os.environ)
         path.parent.chmod(0o777)
         theirs.bind(str(path))
         theirs.listen()

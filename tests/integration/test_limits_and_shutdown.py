@@ -119,6 +119,32 @@ async def test_a_customer_with_many_ipv6_networks_keeps_no_other_customer_out(mo
         assert (await refused(late)).error == ServerError.ServiceNotReady
 
 
+@pytest.mark.threat("neighbours-in-a-site")
+async def test_inside_a_customer_the_network_with_most_gives_way_to_its_neighbours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(crowds, "CONNECT_SECONDS", 0.0)
+    monkeypatch.setattr(crowds, "IDLE_SECONDS", 0.0)
+    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+    async with staged(maxConcurrentInboundConnections=6, **keys) as stage:
+
+        async def client_of(address: str) -> AsyncClient:
+            client = await stage.client()
+            await client.send(encode(ProxyHeader(HostPort(address, 4000), HostPort("2001:db8::1", 6650)), 2))
+            return client
+
+        crowd = [await client_of(f"2001:db8:1:1::{number}") for number in range(6)]
+        for client in crowd:
+            await client.connect()
+        newcomer = await client_of("2001:db8:1:2::1")
+        await newcomer.connect()
+        assert (await newcomer.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+        assert await crowd[0].rest() == b""
+        late = await client_of("2001:db8:1:1::ffff")
+        await late.send(connect_frame())
+        assert (await refused(late)).error == ServerError.ServiceNotReady
+
+
 # --- how long -------------------------------------------------------------------------------------
 
 

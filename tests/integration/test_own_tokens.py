@@ -45,7 +45,7 @@ def connects(held: Court) -> int:
     return len(held.stage.broker.record.commands(CommandType.CONNECT))
 
 
-@pytest.mark.threat("token-each-takes-connections")
+@pytest.mark.threat("pool-waiters-chain", "token-each-takes-connections")
 async def test_each_client_costs_one_connection_and_there_are_never_too_many() -> None:
     async with court(**FORWARDING, brokerConnectionsTotal=FEW, brokerConnectionsPerKey=2) as held:
         clients = await crowd(held, 40)
@@ -58,6 +58,15 @@ async def test_each_client_costs_one_connection_and_there_are_never_too_many() -
         await lists
         assert connects(held) == len(clients)
         assert held.stage.broker.record.received[LISTS] == len(clients)
+
+
+@pytest.mark.threat("pool-waiters-chain")
+async def test_who_finds_the_pool_full_of_idle_connections_closes_one() -> None:
+    async with court(**FORWARDING, brokerConnectionsTotal=FEW) as held:
+        clients = await crowd(held, FEW + 1)
+        for client in (*clients, *clients[1:]):
+            assert (await client.topics(namespace(0))).topics
+        assert connects(held) == len(clients)
 
 
 async def test_clients_of_one_role_share_a_list_where_the_operator_says_so() -> None:

@@ -1,5 +1,8 @@
 """HTTP requests that two servers could read differently: the proxy refuses them, and no broker sees them."""
 
+import asyncio
+import gc
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -116,3 +119,49 @@ async def test_nothing_behind_a_request_for_another_protocol_is_a_request(protoc
         answer = await at.raw(asks.encode() + b"hello" * bool(body) + behind.encode() * 3)
         assert answer.count(b"HTTP/1.1 ") == 1
         assert [asked.path for asked in at.broker.asked] == [ADMIN]
+
+
+@pytest.mark.threat("parsed-requests-ahead")
+@pytest.mark.parametrize(
+    ("field", "status"),
+    [("a:" + "v" * 8000, 200), ("a:" + "v" * 8180, 431), ("a:" + "\u00e4" * 4000, 431), ("a" * 2600 + ":", 200),
+     ("a" * 2800 + ":", 431)],
+)  # fmt: skip
+async def test_the_text_of_a_head_counts_with_the_memory_that_it_takes(field: str, status: int) -> None:
+    async with web_staged() as at:
+        request = f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{field}\r\n\r\n"
+        assert await at.status_of(request) == status
+        assert len(at.broker.asked) == (status == 200)
+
+
+@pytest.mark.threat("parsed-requests-ahead")
+async def test_heads_sent_ahead_stay_bytes() -> None:
+    gate = asyncio.Event()
+
+    async def held(_: web.BaseRequest) -> web.StreamResponse:
+        await gate.wait()
+        return web.Response()
+
+    head = f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\n\r\n".encode()
+    async with web_staged() as at:
+        at.broker.answer = held
+
+        async def grown(ahead: int) -> int:
+            """Return what 20 clients cost that have each sent so many requests behind the one in work."""
+            before, asked = tracemalloc.get_traced_memory()[0], len(at.broker.asked)
+            for _ in range(20):
+                client = await at.stage.client(port=at.stage.proxy.web_port)
+                await client.send(head * (1 + ahead))
+            await at.stage.until(lambda: len(at.broker.asked) == asked + 20, "a request of each in work")
+            gc.collect()
+            return (tracemalloc.get_traced_memory()[0] - before) // 20
+
+        tracemalloc.start()
+        try:
+            await grown(30)
+            few, many = await grown(1), await grown(30)
+        finally:
+            tracemalloc.stop()
+            gate.set()
+        # Parsed they are more than ten times as much.
+        assert many - few < 2 * 29 * len(head)
