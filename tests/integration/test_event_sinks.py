@@ -18,11 +18,11 @@ from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
-from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, command_of
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, command_of, topics_frame
 from tests.support.patience import in_time
-from tests.support.proxies.proxy_under_test import staged
+from tests.support.proxies.proxy_under_test import MIB, staged
 from tests.support.proxies.running_proxy import proxy_and_broker
-from tests.support.web.web_pages import Scrape
+from tests.support.web.web_pages import Scrape, scrape
 from tests.unit.eventlog.parts import events_in
 from tests.unit.eventlog.test_schema import faults
 
@@ -103,7 +103,6 @@ async def test_events_of_requests_fit_the_schema(tmp_path: Path) -> None:
     assert [fault for event in events for fault in faults(event)] == []
 
 
-@pytest.mark.threat("event-flood")
 async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
     async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1, eventLogFlushMillis=60_000) as stage:
         # The loop is not left in between: the writer cannot keep up with this, or takes some of it.
@@ -114,6 +113,31 @@ async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
     assert len(events) + dropped == 5000
     said = sum(event["dropped_before"] for event in events)
     assert said == events[-1]["seq"] - len(events)
+
+
+@pytest.mark.threat("event-flood")
+async def test_a_flood_of_lists_fills_neither_memory_nor_disk_with_events(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    async with staged(eventLogDirectory=tmp_path / "file", eventLogBufferMB=1) as stage:
+        client = await stage.connected()
+        for _ in range(20):
+            # Refused at once, and an event each.
+            await client.send(b"".join(topics_frame(each, "x" * 250) for each in range(200)))
+            for _ in range(200):
+                await client.answer()
+        numbers = await scrape(stage.proxy.web_port)
+        assert 0 < numbers("event_log_buffer_bytes", sink="files") <= MIB
+        assert numbers("event_log_dropped_total", sink="files") > 0
+    limits = {"eventLogBufferMB": 64, "eventLogFileMaxSizeMB": 1, "eventLogFilesMaxTotalMB": 2}
+    async with staged(eventLogDirectory=tmp_path / "log", **limits) as stage:
+        assert stage.proxy.event_log is not None
+        for _ in range(30_000):
+            # Bytes that do not shrink.
+            stage.proxy.event_log.sink.put(EVENT | {"ts_us": 1, "namespace": os.urandom(128).hex()})
+    written = metrics_of(stage.proxy)
+    assert written['pulsar_proxy_event_log_bytes_total{sink="files"}'] > 3 * MIB
+    assert written['pulsar_proxy_event_log_files_total{result="deleted"}'] > 0
+    assert sum(path.stat().st_size for path in (tmp_path / "log").iterdir()) <= 2 * MIB
 
 
 async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path) -> None:

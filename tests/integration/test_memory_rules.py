@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
@@ -9,7 +11,8 @@ from protocol.topic_list import heap_size
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from tests.support.clients.async_client import new_schema_frame, schema_frame
+from proxy.requests.lookups import WAITED_TOO_LONG
+from tests.support.clients.async_client import lookup_frame, new_schema_frame, schema_frame
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -27,6 +30,7 @@ from tests.support.proxies.proxy_under_test import (
     waiting_for_direct,
 )
 from tests.support.proxies.shared_lists import has_list
+from tests.support.web.web_pages import scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
@@ -158,6 +162,22 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
         for number in range(2):
             await has_list(busy, request_id=1 + number)
         assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
+
+
+@pytest.mark.threat("lookups-wait-for-ever")
+async def test_requests_whose_time_is_over_in_line_are_refused_and_no_broker_is_asked() -> None:
+    crowd, asked = 20, 800
+    async with staged(topicListRequestTimeoutMillis=100, maxConcurrentLookupRequests=crowd * asked) as stage:
+        clients = [await stage.connected() for _ in range(crowd)]
+        for client in clients:
+            client.send_now(b"".join(lookup_frame(number, TOPIC) for number in range(asked)))
+        late = 0
+        for client in clients:
+            answers = [(await client.answer()).lookupTopicResponse for _ in range(asked)]
+            late += sum(answer.message == WAITED_TOO_LONG for answer in answers)
+        assert late > 0
+        assert late == (await scrape(stage.proxy.web_port))("refused_requests_total", reason="too_late")
+        assert stage.broker.record.received[CommandType.LOOKUP] <= crowd * asked - late
 
 
 # --- bounds per connection and per broker ---------------------------------------------------------

@@ -18,9 +18,11 @@ from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed
 from tests.integration.test_direct_mode import Pair, greet, joined
 from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
+from tests.support.clients.async_client import LOOPBACK
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 from tests.support.sockets.producer_frames import bare, close_frame, producer_frame, send_frame, subscribe_frame
+from tests.support.web.web_pages import scrape
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -318,3 +320,29 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
             stage.change(adaptivePublisherThrottlingEnabled="false")
         assert reading.result() == data
         assert control.active_topics == 0
+
+
+@pytest.mark.threat("endless-topic-names", "million-throttled-topics")
+async def test_topics_without_end_fill_a_part_of_a_bounded_table_and_leave_the_rest_to_others() -> None:
+    # Native relays ask for a thousand a second.
+    connections, topics, passing = 60, 900, list[asyncio.Task[None]]()
+    async with staged(**ADAPTIVE) as stage, raw_broker(greet) as broker:
+
+        async def producers(name: str, source: str = LOOPBACK) -> None:
+            client = await stage.client(source=source)
+            await client.connect(target=f"127.0.0.1:{broker.port}")
+            frames = b"".join(producer_frame(f"{name}-{each}".encode(), each) for each in range(topics))
+            passing.append(asyncio.create_task(passed(Pair(stage, client, broker.peers[-1]), frames)))
+
+        async def without() -> int:
+            """Return how many producers have no topic of their own."""
+            return int((await scrape(stage.proxy.web_port))("adaptive_throttle_unslotted_producers_total"))
+
+        for number in range(connections):
+            await producers(f"many-{number}")
+        await asyncio.gather(*passing)
+        # One address has three quarters of 65,536.
+        assert await without() == connections * topics - 49_152
+        await producers("other", "127.0.0.2")
+        await passing[-1]
+        assert await without() == connections * topics - 49_152
