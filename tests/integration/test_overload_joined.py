@@ -332,7 +332,7 @@ async def test_topics_without_end_fill_a_part_of_a_bounded_table_and_leave_the_r
             client = await stage.client(source=source)
             await client.connect(target=f"127.0.0.1:{broker.port}")
             frames = b"".join(producer_frame(f"{name}-{each}".encode(), each) for each in range(topics))
-            passing.append(asyncio.create_task(passed(Pair(stage, client, broker.peers[-1]), frames)))
+            passing.append(stage.proxy.loop.create_task(passed(Pair(stage, client, broker.peers[-1]), frames)))
 
         async def without() -> int:
             """Return how many producers have no topic of their own."""

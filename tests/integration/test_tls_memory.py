@@ -2,7 +2,10 @@
 
 import asyncio
 import ssl
+from contextlib import suppress
 from pathlib import Path
+
+import pytest
 
 from proxy.app.memory.budget import TLS_CONNECTION_BYTES
 from proxy.cli.demo.topics import GeneratedTopics
@@ -15,7 +18,7 @@ from tests.integration.test_memory_budgets import (
     weighed,
 )
 from tests.support.auth.tls import PIECE_BYTES, PemFiles, TlsClient, client_context
-from tests.support.clients.async_client import AsyncClient
+from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import namespace
 
@@ -81,3 +84,19 @@ async def test_a_thousand_idle_connections_cost_no_more_than_they_may(tmp_path: 
         allowed = proxy.allowed(0, 0, 1_000) + 16 * 1024 * 1_000
         report("idle connections over TLS", proxy, allowed)
         assert proxy.growth_bytes <= allowed
+
+
+@pytest.mark.threat("handshake-memory-left")
+async def test_memory_of_half_done_handshakes_goes_back_to_the_system(tmp_path: Path) -> None:
+    keys = PemFiles.write(tmp_path).server_keys | {"maxConcurrentTlsHandshakes": 1_000}
+    async with weighed(tmp_path, **keys, handshakeTimeoutMillis=3_600_000) as proxy:
+        for _ in range(1_000):
+            client = TlsClient((await proxy.client()).sock, client_context())
+            with suppress(ssl.SSLWantReadError):
+                client.sealer.tls.do_handshake()
+            await AsyncClient.send(client, client.sealer.outgoing.read())
+        await proxy.until(lambda at: at("tls_handshakes_in_flight") == 1_000, "handshakes that are half done")
+        held = proxy.child.resident_bytes() - proxy.idle_bytes
+        for client in proxy.clients:
+            client.close()
+        await eventually(lambda: proxy.child.resident_bytes() - proxy.idle_bytes < held / 2, "free pages returned")
