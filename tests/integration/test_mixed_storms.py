@@ -9,7 +9,9 @@ from typing import Any, Final
 
 import pytest
 
-from protocol.commands import PONG_FRAME
+from protocol.command_type import CommandType
+from protocol.commands import PING_FRAME, PONG_FRAME
+from protocol.pb import PulsarApi_pb2 as pb
 from proxy.net.spill import spill
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
@@ -38,6 +40,7 @@ from tests.support.proxies.storms import (
     timeless,
 )
 
+LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 # All that wait for the share of those awake have room in heap memory.
 AMPLE_HEAP: Final[dict[str, Any]] = {**STORM, "maxTopicListInFlightHeapMemSizeMB": 4 * LIMIT_MIB}
 
@@ -162,6 +165,40 @@ async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_
             holder.close()
         await served
         assert line_of_those_awake(stage), "others of the first address wait on"
+
+
+@pytest.mark.threat("ping-answering-crowd")
+async def test_a_crowd_that_answers_pings_has_few_questions_out_and_another_address_the_next() -> None:
+    async with timeless(NAMES, **STORM) as stage:
+        await slow_readers(stage)
+        record, wanted = stage.broker.record, range(SLOW, SLOW + QUICK + 1)
+
+        def asked() -> list[int]:
+            """Return for which of these namespaces the broker was asked, in this order."""
+            spaces = [command.getTopicsOfNamespace.namespace for command in record.commands(LISTS)]
+            return [number for space in spaces for number in wanted if space == namespace(number)]
+
+        gate = stage.broker.script.hold(LISTS)
+        crowd = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(QUICK)]
+        other = await stage.client(SLOW_READER_RCVBUF, source="127.0.0.2")
+        await other.connect()
+        for number, client in zip(wanted, (*crowd, other), strict=True):
+            await client.ask_topics(namespace(number))
+            # Each proves that it is awake, and has been heard.
+            assert (await client.command()).type == pb.BaseCommand.PING
+            await client.send(PONG_FRAME + PING_FRAME)
+            assert (await client.answer()).type == pb.BaseCommand.PONG
+        assert 0 < len(asked()) <= 3
+        gate.set()
+
+        def moved_on() -> bool:
+            """Have those leave whose lists are there, until the other address is asked for."""
+            for number in asked():
+                (*crowd, other)[number - SLOW].close()
+            return wanted[-1] in asked()
+
+        await stage.until(moved_on, "a question of another address")
+        assert asked().index(wanted[-1]) <= 4
 
 
 @pytest.mark.threat("partial-readers-stand")
