@@ -123,7 +123,7 @@ async def test_strangers_at_a_hung_issuer_keep_no_known_client_out(monkeypatch: 
 @pytest.mark.threat("made-up-key-ids")
 async def test_made_up_key_ids_cost_the_issuer_a_question_a_second_and_keep_no_new_key_out() -> None:
     now = time.time()
-    times = {"iat": now - 60, "nbf": now - 60, "exp": now + 3600}
+    times: dict[str, Any] = {"iat": now - 60, "nbf": now - 60, "exp": now + 3600}
     async with running_issuer() as issuer, staged(**keys(issuer)) as stage:
         await admitted(stage, presenting(issuer.token(**times).decode()))
         began = stage.proxy.loop.time()

@@ -128,12 +128,13 @@ async def test_a_flood_of_lists_fills_neither_memory_nor_disk_with_events(tmp_pa
         numbers = await scrape(stage.proxy.web_port)
         assert 0 < numbers("event_log_buffer_bytes", sink="files") <= MIB
         assert numbers("event_log_dropped_total", sink="files") > 0
-    limits = {"eventLogBufferMB": 64, "eventLogFileMaxSizeMB": 1, "eventLogFilesMaxTotalMB": 2}
+    limits: dict[str, Any] = {"eventLogBufferMB": 64, "eventLogFileMaxSizeMB": 1, "eventLogFilesMaxTotalMB": 2}
     async with staged(eventLogDirectory=tmp_path / "log", **limits) as stage:
-        assert stage.proxy.event_log is not None
+        sink = None if stage.proxy.event_log is None else stage.proxy.event_log.sink
+        assert sink is not None
         for _ in range(30_000):
             # Bytes that do not shrink.
-            stage.proxy.event_log.sink.put(EVENT | {"ts_us": 1, "namespace": os.urandom(128).hex()})
+            sink.put(EVENT | {"ts_us": 1, "namespace": os.urandom(128).hex()})
     written = metrics_of(stage.proxy)
     assert written['pulsar_proxy_event_log_bytes_total{sink="files"}'] > 3 * MIB
     assert written['pulsar_proxy_event_log_files_total{result="deleted"}'] > 0

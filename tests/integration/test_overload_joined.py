@@ -326,7 +326,7 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
 async def test_topics_without_end_fill_a_part_of_a_bounded_table_and_leave_the_rest_to_others() -> None:
     # Native relays ask for a thousand a second.
     connections, topics, passing = 60, 900, list[asyncio.Task[None]]()
-    async with staged(**ADAPTIVE) as stage, raw_broker(greet) as broker:
+    async with staged(**dict[str, Any](ADAPTIVE)) as stage, raw_broker(greet) as broker:
 
         async def producers(name: str, source: str = LOOPBACK) -> None:
             client = await stage.client(source=source)

@@ -161,7 +161,8 @@ async def test_all_of_it_can_be_turned_off_but_metrics_on_their_own_port() -> No
 @pytest.mark.threat("endless-own-pages")
 async def test_a_page_asked_for_without_end_is_made_once_in_its_time_and_shown_to_those_alone_who_may_see_it() -> None:
     token = f"Authorization: Bearer {signed({'sub': 'alice'}).decode()}"
-    keys = {"authenticationEnabled": "true", "tokenSecretKey": data_url(SECRET), "authenticationProviders": "token"}
+    keys: dict[str, Any] = {"authenticationEnabled": "true", "authenticationProviders": "token"}
+    keys["tokenSecretKey"] = data_url(SECRET)
     async with staged(**keys, webServicePageReuseMillis=60_000) as stage:
         port = stage.proxy.web_port
         first = await get(port, "/metrics", "GET", token)

@@ -97,6 +97,6 @@ async def test_memory_of_half_done_handshakes_goes_back_to_the_system(tmp_path: 
             await AsyncClient.send(client, client.sealer.outgoing.read())
         await proxy.until(lambda at: at("tls_handshakes_in_flight") == 1_000, "handshakes that are half done")
         held = proxy.child.resident_bytes() - proxy.idle_bytes
-        for client in proxy.clients:
-            client.close()
+        for each in proxy.clients:
+            each.close()
         await eventually(lambda: proxy.child.resident_bytes() - proxy.idle_bytes < held / 2, "free pages returned")

@@ -214,6 +214,7 @@ WAYS: tuple[Callable[[Town], Awaitable[None]], ...] = (
 )
 
 
+@pytest.mark.threat("credentials-past-the-gate")
 @pytest.mark.threat("token-to-foreign-host")
 @pytest.mark.threat("claimed-host-in-lookup")
 @pytest.mark.threat("lookups-of-no-broker")
