@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import passlib.hash
 import pytest
 
 from protocol.errors import ServerError
@@ -251,6 +252,36 @@ async def test_a_storm_of_passwords_has_few_checks_at_once_and_a_bounded_line(mo
         assert (await refused(guessers[-1])).message == authentication_text(PublicCause.BUSY)
         assert checks.running == 1
         await alice.ping()
+
+
+@pytest.mark.threat("user-name-timing")
+async def test_a_wrong_password_costs_the_same_work_for_every_user_and_for_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kinds = ("apr_md5_crypt", "des_crypt", "ldap_sha1", "bcrypt")
+    hashes = {kind: getattr(passlib.hash, kind) for kind in kinds}
+    users = {
+        **{kind: hashes[kind].hash("sesame") for kind in kinds if kind != "bcrypt"},
+        "dear": hashes["bcrypt"].using(rounds=5).hash("sesame"),
+        "cheaper": hashes["bcrypt"].using(rounds=4).hash("sesame"),
+    }
+    checked: list[str] = []
+    for kind, verify in [(kind, hashes[kind].verify) for kind in kinds]:
+
+        def noted(password: bytes, text: str, kind: str = kind, verify: Any = verify) -> Any:
+            checked.append(kind + text[4:6] * (kind == "bcrypt"))
+            return verify(password, text)
+
+        monkeypatch.setattr(hashes[kind], "verify", noted)
+    lines = "".join(f"{user}:{text}\n" for user, text in users.items())
+    async with staged(**PASSWORDS | {"basicAuthConf": data_url(lines.encode())}) as stage:
+        work = {}
+        for user in (*users, "nobody", "nobody else"):
+            checked.clear()
+            await refused(await presents(stage, password(user, "wrong")))
+            work[user] = sorted(checked)
+    expected = ["apr_md5_crypt", "bcrypt04", "bcrypt05", "des_crypt", "ldap_sha1"]
+    assert work == dict.fromkeys(work, expected)
 
 
 # --- bad signatures -------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from protocol.commands import PING_FRAME, PONG_FRAME
 from proxy.app.overload import OverloadSwitch
 from proxy.overload.control import OverloadControl
 from proxy.overload.machine_memory import MemoryFiles
-from proxy.overload.samples import OwnerBytes
+from proxy.overload.samples import OwnerBytes, Signals
 from proxy.relay.engine import PauseReason, Relay
 from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed
 from tests.integration.test_direct_mode import Pair, greet, joined
@@ -58,10 +58,14 @@ class Pressure:
 
 @asynccontextmanager
 async def pressed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], **more: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: dict[str, str], *, known: bool = False, **more: Any
 ) -> AsyncIterator[tuple[Stage, RawBroker, Pressure]]:
-    """Run a proxy whose memory a test sets; the throttles of `keys` are enabled live."""
-    monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
+    """Run a proxy whose memory a test sets; the throttles of `keys` are enabled live.
+
+    Unless its owners are `known`, all memory may be the producers'.
+    """
+    if not known:
+        monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
     async with staged(**more) as stage, raw_broker(greet) as broker:
         pressure = Pressure(tmp_path, stage)
         stage.change(**keys)
@@ -79,6 +83,12 @@ async def producing(stage: Stage, broker: RawBroker, first: bytes = OPENED) -> P
     pair = await joined(stage, broker)
     await passed(pair, first)
     return pair
+
+
+def signals(stage: Stage) -> Signals:
+    control = stage.proxy.overload.control
+    assert control is not None
+    return control.signals
 
 
 def relays(stage: Stage, chosen: Callable[[Relay], bool] = lambda relay: relay.produces) -> list[Relay]:
@@ -122,6 +132,23 @@ async def test_q2_producers_are_held_above_the_high_mark_and_all_others_go_on(
             assert await producer.broker.receive(len(SMALL)) == SMALL
         await released(stage)
         assert not stage.proxy.counters.overload.pause_overshoots
+
+
+@pytest.mark.threat("unread-pauses-producers")
+async def test_memory_that_no_producer_holds_pauses_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG, known=True) as (stage, broker, pressure):
+        producer = await producing(stage, broker)
+        pressure.set(0.95)
+        await stage.until(lambda: signals(stage).used_bytes > 0.9 * LIMIT, "a sample of the pressure")
+        assert signals(stage).proxy_ratio == pytest.approx(0.7)
+        await passed(producer, SMALL)
+        await turns()
+        assert paused(stage) == [False]
+        # Nobody knows any more whose it is.
+        monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
+        stage.change(overloadThrottleEnabled="false")
+        stage.change(overloadThrottleEnabled="true")
+        await held(stage)
 
 
 @pytest.mark.threat("doubled-producer-fields")
@@ -289,6 +316,48 @@ async def test_rates_of_two_topics_of_a_client_fall_and_are_natural_again(
 def natural_rates(control: OverloadControl) -> dict[str, float]:
     """Return what topics send without a limit, as their metrics show it."""
     return {row.topic: row.natural_rate for row in control.topics()}
+
+
+@pytest.mark.threat("reconnect-escapes-rate")
+async def test_a_producer_that_comes_again_has_the_rate_that_its_topic_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
+        control = stage.proxy.overload.control
+        assert control is not None
+
+        def rates() -> tuple[float, float]:
+            return next(
+                ((row.natural_rate, row.effective_rate) for row in control.topics() if row.topic == TOPIC), (0, 0)
+            )
+
+        async with asyncio.TaskGroup() as group:
+            first = await producing(stage, broker)
+            sender = Sender(first, (1,))
+            tasks = [group.create_task(each) for each in (sender.send(), sender.receive())]
+            await stage.until(lambda: rates()[0] > 150_000, "a natural rate")
+            pressure.set(0.9)
+            await stage.until(lambda: 0 < rates()[1] < 0.6 * rates()[0], "a limit")
+            for task in tasks:
+                task.cancel()
+        first.client.reset()
+        await stage.until(lambda: not relays(stage), "no producer")
+        natural = rates()[0]
+        evaluations = stage.proxy.counters.overload.adaptive.evaluations
+        await stage.until(lambda: stage.proxy.counters.overload.adaptive.evaluations > evaluations + 2, "evaluations")
+        assert rates()[0] == pytest.approx(natural)
+        again = await producing(stage, broker)
+        assert rates()[0] == pytest.approx(natural)
+        data = send_frame(1, payload=bytes(50_000)) * 100
+        async with asyncio.TaskGroup() as group:
+            group.create_task(again.client.send(data))
+            reading = group.create_task(again.broker.receive(len(data)))
+            (relay,) = relays(stage)
+            await stage.until(lambda: PauseReason.RATE in relay.snapshot().paused[TO_BROKER], "a pause for its rate")
+            assert relay.snapshot().moved[TO_BROKER] < len(data) // 4
+            pressure.set(0.1)
+            stage.change(adaptivePublisherThrottlingEnabled="false")
+        assert reading.result() == data
 
 
 @pytest.mark.threat("new-topic-escapes-rate")
