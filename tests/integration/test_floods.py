@@ -259,9 +259,9 @@ def noted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, iterations: It
     """Have each call of a function counted."""
     function = getattr(where, name)
 
-    def note(*args: Any) -> Any:
+    def note(*args: Any, **more: Any) -> Any:
         iterations.note()
-        return function(*args)
+        return function(*args, **more)
 
     monkeypatch.setattr(where, name, note)
 

@@ -9,6 +9,9 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers import resolver
+from proxy.brokers.dialer import Dialer
+from proxy.core.task_turns import TASKS_PER_TURN
+from tests.integration.test_floods import Iterations, noted
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
@@ -47,13 +50,13 @@ class Street:
 
 
 @asynccontextmanager
-async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Street]:
+async def street(monkeypatch: pytest.MonkeyPatch, **keys: object) -> AsyncIterator[Street]:
     """Run a proxy without credentials in front of a broker that lookups call broker-0.test."""
     names = SystemNames(monkeypatch, "127.0.0.1")
     own = TalkingBroker()
     async with raw_broker(own.serve) as broker:
         own.url = f"pulsar://broker-0.test:{broker.port}"
-        async with staged(broker_port=broker.port) as stage:
+        async with staged(broker_port=broker.port, **keys) as stage:
             assert (await (await stage.connected()).lookup(TOPIC)).brokerServiceUrl == own.url
             yield Street(stage, broker.port, names)
             names.released.set()
@@ -106,3 +109,28 @@ async def test_names_that_hang_leave_their_threads_to_others_and_are_bounded(mon
             for client in await town.make_up(f"hanging-{number}", MADE_UP):
                 await client.command()
         assert len([name for name in town.names.asked if name.startswith("hanging")]) <= 16
+
+
+@pytest.mark.threat("waiters-in-one-step")
+async def test_clients_of_a_name_that_resolves_late_go_on_a_few_in_an_iteration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(resolver, "RESOLVE_SECONDS", 600.0)
+    async with street(monkeypatch, handshakeTimeoutMillis=600_000) as town:
+        clients = [await town.stage.client() for _ in range(100)]
+        asked = Iterations()
+        noted(monkeypatch, resolver.TargetNames, "resolve", asked)
+        for client in clients:
+            await client.send(connect_frame(f"hanging.test:{town.port}"))
+        await town.stage.until(lambda: asked.counts.total() == len(clients), "all questions for the name")
+        asked.close()
+        dialed = Iterations()
+        noted(monkeypatch, Dialer, "connect", dialed)
+        town.names.released.set()
+        for client in clients:
+            assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        dialed.close()
+        assert town.names.asked.count("hanging.test") == 1
+        assert dialed.counts.total() == len(clients)
+        # The look at the number of the iteration may come before or behind the turn.
+        assert max(dialed.counts.values()) <= 2 * TASKS_PER_TURN

@@ -327,9 +327,8 @@ async def test_a_producer_that_comes_again_has_the_rate_that_its_topic_had(
         assert control is not None
 
         def rates() -> tuple[float, float]:
-            return next(
-                ((row.natural_rate, row.effective_rate) for row in control.topics() if row.topic == TOPIC), (0, 0)
-            )
+            rows = [row for row in control.topics() if row.topic == TOPIC]
+            return (rows[0].natural_rate, rows[0].effective_rate) if rows else (0, 0)
 
         async with asyncio.TaskGroup() as group:
             first = await producing(stage, broker)

@@ -10,10 +10,16 @@ import pytest
 from aiohttp import web
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
+from proxy.core.errors import DisconnectCause
+from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.web.forward import broker_client
+from proxy.web.forward.paced_streams import PIECE_SECONDS
+from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
+from tests.integration.test_floods import Iterations
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
-from tests.support.patience import patient
-from tests.support.web.fake_web_broker import echoed
+from tests.support.patience import in_time, patient
+from tests.support.proxies.proxy_under_test import staged
+from tests.support.web.fake_web_broker import echoed, raw_web_broker
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
 CROWD = 26
@@ -21,6 +27,10 @@ OTHER_ADDRESS = "127.0.0.2"
 LARGE = "/admin/v2/persistent/t/n/x/stats"
 SOCKET = "/ws/v2/producer/persistent/t/n/topic"
 ASK = f"GET {LARGE} HTTP/1.1\r\nHost: p\r\n\r\n".encode()
+OPENING = (
+    f"GET {SOCKET} HTTP/1.1\r\nHost: p\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+).encode()
 UPLOAD = f"PUT {LARGE} HTTP/1.1\r\nHost: p\r\nContent-Length: 100000000\r\n\r\n".encode()
 # Not the rule for those who take nothing for long: others must not have to wait for that.
 NO_STALL = {"topicListWriteStallTimeoutMillis": 0}
@@ -287,3 +297,68 @@ async def test_one_address_cannot_use_up_the_rate_of_requests_for_others() -> No
             refused = await at.ask(client=crowd)
             assert (refused.headers["Retry-After"], "httpRequestsMaxPerSecond" in refused.text) == ("20", True)
         assert [(await at.ask()).status for _ in range(2)] == [200, 429]
+
+
+# --- the event loop -------------------------------------------------------------------------------
+
+
+@pytest.mark.threat("websocket-floods-loop", "path-of-slashes")
+@pytest.mark.parametrize("path", ["/nowhere", "/admin/" + "%25" * 2300])
+async def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_paths(path: str) -> None:
+    connections, seconds = 60, REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
+    async with staged() as stage:
+        answers = stage.proxy.counters.web.answers
+        stage.proxy.sockets.loop_budget.now = lambda: answers["4xx"] * seconds
+        clients = [await stage.client(port=stage.proxy.web_port) for _ in range(connections)]
+        # The answers are small: the kernel keeps them until the clients read.
+        for client in clients:
+            client.send_now(f"GET {path} HTTP/1.1\r\nHost: p\r\n\r\n".encode() * 4)
+        most = before = 0
+        async with in_time():
+            while before < 4 * connections:
+                await asyncio.sleep(0)
+                before, grown = answers["4xx"], answers["4xx"] - before
+                most = max(most, grown)
+        # Those who got a turn work in the next iteration, beside a first request.
+        assert most <= 2 * round(ITERATION_SECONDS / seconds) + 2
+
+
+@pytest.mark.threat("websocket-floods-loop")
+async def test_an_iteration_passes_a_few_pieces_of_many_websockets_and_addresses_take_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    crowd, seconds = 150, 0.0002
+    passed: list[bytes] = []
+    iterations = Iterations()
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        while await reader.read(65_536):
+            pass
+        writer.close()
+
+    def noted(writer: asyncio.StreamWriter, data: bytes) -> None:
+        iterations.note()
+        passed.append(bytes(data[:1]))
+        write(writer, data)
+
+    async with raw_web_broker(taken) as url, staged(brokerWebServiceURL=url) as stage:
+        clients = []
+        for number in range(crowd + 1):
+            source = OTHER_ADDRESS if number == crowd else LOOPBACK
+            clients.append(await stage.client(port=stage.proxy.web_port, source=source))
+            await clients[-1].send(OPENING)
+            assert (await clients[-1].receive(12)) == b"HTTP/1.1 101"
+        write = asyncio.StreamWriter.write
+        monkeypatch.setattr(asyncio.StreamWriter, "write", noted)
+        stage.proxy.sockets.loop_budget.now = lambda: len(passed) * seconds
+        for client in clients:
+            client.send_now((b"o" if client is clients[-1] else b"c") * 1000)
+        await stage.until(lambda: len(passed) == len(clients), "all pieces")
+        iterations.close()
+        # Those who got a turn in an iteration work in the next, beside those whose bytes have just come.
+        a_few = round(ITERATION_SECONDS / PIECE_SECONDS) + round(ITERATION_SECONDS / seconds)
+        assert max(iterations.counts.values()) <= 2 * a_few
+        # Every second turn is the other's while it waits.
+        assert passed.index(b"o") <= 2 * a_few

@@ -18,9 +18,8 @@ from proxy.brokers.resolver import (
 from proxy.brokers.target import RESOLVE_SECONDS
 from proxy.core.errors import TargetRefused
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import TASKS_PER_TURN
 from tests.support.brokers.played import crash
-from tests.support.loops.loops import most_in_an_iteration, virtually
+from tests.support.loops.loops import virtually
 
 TTL = 30.0
 PORT = 6650
@@ -282,16 +281,3 @@ async def test_no_more_answers_are_kept_than_there_is_room_for(resolver: Resolve
         await resolver.names.resolve(f"host-{number}", PORT)
     await resolver.names.resolve("host-0", PORT)
     assert len(resolver.asked) == MOST_ANSWERS + 11
-
-
-@pytest.mark.threat("waiters-in-one-step")
-@virtually(resolver_of)
-async def test_clients_of_one_name_go_on_a_few_in_an_iteration(resolver: Resolver) -> None:
-    resolver.gate.clear()
-    async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(resolver.names.resolve("broker", PORT)) for _ in range(200)]
-        await asyncio.sleep(0)
-        resolver.gate.set()
-        most = await most_in_an_iteration(lambda: sum(each.done() for each in asked), len(asked))
-    assert most <= TASKS_PER_TURN
-    assert resolver.asked == ["broker"]

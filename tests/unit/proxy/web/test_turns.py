@@ -23,9 +23,7 @@ from proxy.brokers.broker_list import ListUnavailable
 from proxy.brokers.list_question import ListQuestion
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.web.forward.broker_client import BrokerAnswers
-from proxy.web.forward.paced_streams import PIECE_SECONDS, StreamTurns
 from proxy.web.http.pieces import FEW_LINES
-from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.support.loops.loops import most_in_an_iteration, run_on, run_virtual
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.fake_socket import Socket, http_server, opened
@@ -66,26 +64,6 @@ async def turns(count: int) -> None:
 
 
 # --- requests -------------------------------------------------------------------------------------
-
-
-@pytest.mark.threat("websocket-floods-loop", "path-of-slashes")
-@pytest.mark.parametrize("path", [b"/nowhere", b"/admin/" + b"%25" * 2300])
-def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_paths(path: bytes) -> None:
-    seconds = REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
-    head = b"GET " + path + b" HTTP/1.1\r\nHost: x\r\n"
-
-    async def main() -> None:
-        async with running() as at:
-            answers = at.parts.counters.answers
-            at.parts.loop_budget.now = lambda: answers["4xx"] * seconds
-            sent = (head + b"\r\n") * 3 + head + b"Connection: close\r\n\r\n"
-            asking = asyncio.gather(*(at.raw(sent) for _ in range(CONNECTIONS)))
-            most = await most_in_an_iteration(lambda: answers["4xx"], 4 * CONNECTIONS)
-            # Those who got a turn work in the next iteration, beside a first request.
-            assert most <= 2 * round(ITERATION_SECONDS / seconds) + 2
-            assert all(answer.count(b"HTTP/1.1 404 ") == 4 for answer in await asking)
-
-    run_on(asyncio.new_event_loop, main())
 
 
 @pytest.mark.threat("websocket-floods-loop")
@@ -319,35 +297,3 @@ async def test_an_iteration_parses_few_of_the_chunks_of_an_answer(ask: Callable[
     assert clock.chunks >= 60_000
     # A few turns, and one step more of the task that reads.
     assert clock.longest <= 3 * ITERATION_SECONDS
-
-
-# --- tunnels --------------------------------------------------------------------------------------
-
-
-@pytest.mark.threat("websocket-floods-loop")
-async def test_an_iteration_passes_a_few_pieces_of_many_tunnels_and_keys_take_turns() -> None:
-    passed: list[str] = []
-    # A piece takes so long.
-    seconds = 0.0002
-    budget = LoopBudget(asyncio.get_running_loop(), lambda: len(passed) * seconds)
-
-    async def carry(key: str, reader: asyncio.StreamReader) -> None:
-        own = StreamTurns(budget, key)
-        while await reader.read(1000):
-            await own.wait(reader)
-            passed.append(key)
-
-    readers = [asyncio.StreamReader() for _ in range(200)]
-    for reader in readers:
-        reader.feed_data(b"x" * 3000)
-        reader.feed_eof()
-    # Those who got a turn in an iteration work in the next, beside those whose bytes have just come.
-    a_few = round(ITERATION_SECONDS / PIECE_SECONDS) + round(ITERATION_SECONDS / seconds)
-    async with asyncio.TaskGroup() as group:
-        for reader in readers[1:]:
-            group.create_task(carry("crowd", reader))
-        group.create_task(carry("other", readers[0]))
-        assert await most_in_an_iteration(lambda: len(passed), 600) <= a_few
-    # Every second turn is the other's while it waits.
-    assert passed.index("other") <= 2 * a_few
-    assert len(budget) == 0
