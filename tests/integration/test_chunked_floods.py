@@ -1,15 +1,20 @@
 """Bodies of tiny chunks on real sockets: whatever is asked for with them, a PING beside waits for a few turns."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import pytest
 from aiohttp import web
 
-from tests.support.clients.async_client import AsyncClient
+from proxy.core.loop_budget import ITERATION_SECONDS
+from tests.integration.test_known_brokers import OWN
+from tests.support.auth.credentials import refused
+from tests.support.auth.issuer import AUDIENCE, Issuer
+from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.targets import refused_target
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.fake_web_broker import Answer, raw_web_broker, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -64,7 +69,7 @@ async def pinged(
     assert stage.proxy.counters.shared.internal_errors == {}
 
 
-async def refused(_: web.BaseRequest) -> web.StreamResponse:
+async def too_large(_: web.BaseRequest) -> web.StreamResponse:
     return web.Response(status=413)
 
 
@@ -73,10 +78,10 @@ async def refused(_: web.BaseRequest) -> web.StreamResponse:
     ("line", "answered"),
     [
         (f"POST {ADMIN}", swallowed),
-        (f"POST {ADMIN}", refused),
-        ("POST /x", refused),
-        ("PUT /healthz", refused),
-        ("GET /metrics", refused),
+        (f"POST {ADMIN}", too_large),
+        ("POST /x", too_large),
+        ("PUT /healthz", too_large),
+        ("GET /metrics", too_large),
     ],
     ids=["upload", "413", "404", "405", "page"],
 )
@@ -108,3 +113,51 @@ async def test_a_ping_waits_for_a_few_turns_of_answers_in_tiny_chunks(clock: Chu
             await client.send(f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\n\r\n".encode())
         await pinged(stage, clock, neighbour, clients, lambda client: client.sock.recv(1 << 20))
         over = True
+
+
+async def asks_for_brokers(url: str, clock: ChunkClock, may_answer: asyncio.Event) -> None:
+    """Name a host at the port of the brokers, which only their list could have."""
+    async with staged(**OWN, brokerWebServiceURL=url) as stage:
+        # The proxy asks when it starts, too, and is answered from now on only.
+        stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        may_answer.set()
+        with clock.watched():
+            assert await refused_target(stage, f"127.0.0.2:{stage.broker.port}")
+
+
+async def asks_an_issuer(url: str, clock: ChunkClock, may_answer: asyncio.Event) -> None:
+    issuer = Issuer()
+    issuer.url = url
+    keys = {
+        "openIDAllowedTokenIssuers": url,
+        "openIDAllowedAudiences": AUDIENCE,
+        "openIDRequireIssuersUseHttps": "false",
+    }
+    async with staged(authenticationEnabled="true", authenticationProviders="openid", **keys) as stage:
+        stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        may_answer.set()
+        client = await stage.client()
+        with clock.watched():
+            await client.send(connect_frame(auth_method_name="token", auth_data=issuer.token()))
+            await refused(client)
+
+
+@pytest.mark.threat("tiny-chunks-own-questions")
+@pytest.mark.parametrize("ask", [asks_for_brokers, asks_an_issuer])
+async def test_an_iteration_parses_few_of_the_chunks_that_answer_the_proxys_own_question(
+    ask: Callable[[str, ChunkClock, asyncio.Event], Awaitable[None]], clock: ChunkClock
+) -> None:
+    may_answer = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        await may_answer.wait()
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + CHUNK * 60_000 + b"0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with raw_web_broker(answer) as url:
+        await ask(url, clock, may_answer)
+    assert clock.chunks >= 60_000
+    # A few turns, and one step more of the task that reads.
+    assert clock.longest <= 3 * ITERATION_SECONDS

@@ -10,7 +10,6 @@ import pytest
 from aiohttp import web
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.web.forward import broker_client
 from proxy.web.forward.paced_streams import PIECE_SECONDS
