@@ -3,6 +3,7 @@
 import stat
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,15 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config.keys.log_components import COMPONENTS
 from tests.integration.test_admin_command import admin
 from tests.support.clients.async_client import connect_frame, eventually
-from tests.support.proxies.running_proxy import proxy_and_broker
+from tests.support.proxies.running_proxy import Running, proxy_and_broker
 from tests.support.sockets.producer_frames import send_frame
 
 STORM = 200
+
+
+def shown_topics(running: Running) -> list[Any]:
+    """Give the topic of each PRODUCER that the log shows."""
+    return [line.get("topic") for line in running.lines("relayed command") if line["command"] == "PRODUCER"]
 
 
 @pytest.mark.threat("payload-in-log")
@@ -32,6 +38,21 @@ async def test_a_log_of_commands_has_neither_payloads_nor_credentials(tmp_path: 
         text = running.log.read_bytes()
         assert b"persistent://t/n/seen" in text
         assert b"secret" not in text
+
+
+@pytest.mark.threat("tiny-behind-large-frames")
+async def test_a_command_with_more_fields_than_a_client_sends_is_shown_but_not_decoded(tmp_path: Path) -> None:
+    async with proxy_and_broker(tmp_path, proxyLogLevel=1) as (running, behind):
+        client = await running.client()
+        await client.connect(target=f"127.0.0.1:{behind.port}")
+        producer = pb.CommandProducer(topic="persistent://t/n/seen", producer_id=1, request_id=1)
+        made = pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=producer)
+        await client.send(frame(made))
+        for _ in range(500):
+            made.producer.metadata.add(key="", value="")
+        await client.send(frame(made))
+        await eventually(lambda: len(shown_topics(running)) == 2, "a line about each")
+        assert shown_topics(running) == ["persistent://t/n/seen", None]
 
 
 @pytest.mark.threat("refusal-log-storm")
