@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from protocol.command_type import CommandType
+from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
@@ -12,9 +13,11 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.lookups import WAITED_TOO_LONG
+from proxy.requests.topic_lists.unproven import FIRST_AVERAGE_BYTES
 from tests.support.clients.async_client import lookup_frame, new_schema_frame, schema_frame
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import (
+    FLAGS_BYTES,
     LIST_BYTES,
     MIB,
     NAME_BYTES,
@@ -273,3 +276,46 @@ async def test_a_schema_waits_for_direct_memory_and_is_refused_in_its_name() -> 
         await client.send(schema_frame(3, TOPIC))
         schema = (await client.answer()).getSchemaResponse
         assert (schema.request_id, len(schema.schema.schema_data)) == (3, 340_000)
+
+
+# --- the average list -----------------------------------------------------------------------------
+
+
+async def average_list(stage: Stage, number: int) -> int:
+    """Return what a list of unknown size counts as, by a question for this namespace that nobody has asked before."""
+    gate = stage.broker.script.hold(LISTS)
+    client = await stage.connected()
+    await client.ask_topics(f"demo/ns-{number}")
+    await stage.until(lambda: stage.outstanding == 1, "the question")
+    found = stage.books()["questions of unproven readers"]
+    gate.set()
+    await client.answer()
+    return found
+
+
+@pytest.mark.threat("tiny-namespace-lists")
+async def test_lists_of_tiny_namespaces_do_not_make_the_average_smaller() -> None:
+    async with staged(GeneratedTopics(100, 1, 100), topicListUnprovenReadersMemoryPercent=50) as stage:
+        client = await stage.connected()
+        for number in range(10, 99):
+            await client.topics(f"demo/ns-{number}")
+        assert await average_list(stage, 99) == FIRST_AVERAGE_BYTES
+
+
+@pytest.mark.threat("tiny-namespace-lists")
+@pytest.mark.parametrize(("times", "pattern"), [(1, None), (10, None), (1, ".*"), (10, ".*")])
+async def test_an_average_is_moved_once_by_a_list_and_never_to_less_by_a_pattern(
+    times: int, pattern: str | None
+) -> None:
+    async with staged(topicListUnprovenReadersMemoryPercent=50) as stage:
+        client = await stage.connected()
+        for number in range(times):
+            asked = pb.CommandGetTopicsOfNamespace(
+                request_id=number + 1, namespace=namespace(10), topics_pattern=pattern
+            )
+            command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
+            await client.send(frame(command))
+            await has_list(client)
+        size = LIST_BYTES + FLAGS_BYTES
+        less = 0 if pattern else int((size / FIRST_AVERAGE_BYTES) ** 2 * (FIRST_AVERAGE_BYTES - size) / 8)
+        assert await average_list(stage, 11) == FIRST_AVERAGE_BYTES - less
