@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -128,7 +129,7 @@ async def asks_for_brokers(url: str, clock: ChunkClock, may_answer: asyncio.Even
 async def asks_an_issuer(url: str, clock: ChunkClock, may_answer: asyncio.Event) -> None:
     issuer = Issuer()
     issuer.url = url
-    keys = {
+    keys: dict[str, Any] = {
         "openIDAllowedTokenIssuers": url,
         "openIDAllowedAudiences": AUDIENCE,
         "openIDRequireIssuersUseHttps": "false",

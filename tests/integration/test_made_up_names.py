@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ class Street:
 
 
 @asynccontextmanager
-async def street(monkeypatch: pytest.MonkeyPatch, **keys: object) -> AsyncIterator[Street]:
+async def street(monkeypatch: pytest.MonkeyPatch, **keys: Any) -> AsyncIterator[Street]:
     """Run a proxy without credentials in front of a broker that lookups call broker-0.test."""
     names = SystemNames(monkeypatch, "127.0.0.1")
     own = TalkingBroker()

@@ -13,8 +13,9 @@ from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.web.forward import broker_client
 from proxy.web.forward.paced_streams import PIECE_SECONDS
+from proxy.web.http import places
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
-from tests.integration.test_floods import Iterations
+from tests.integration.test_floods import Iterations, noted
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import staged
@@ -322,6 +323,33 @@ async def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_p
         assert most <= 2 * round(ITERATION_SECONDS / seconds) + 2
 
 
+@pytest.mark.threat("request-places-search")
+async def test_a_look_at_requests_of_many_addresses_asks_for_the_site_of_each_a_few_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    addresses = 60
+    monkeypatch.setattr(broker_client, "MOST_CONNECTIONS_A_SERVER", 1000)
+    monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", 600.0)
+    asked = Iterations()
+    noted(monkeypatch, places, "site_of", asked)
+    async with web_staged(maxConcurrentHttpRequests=addresses) as at:
+        at.broker.answer = silent_or_small
+        for number in range(2 * addresses):
+            client = await at.stage.client(port=at.stage.proxy.web_port, source=f"127.0.{number}.1")
+            await client.send(ASK)
+        await until_waits(at, addresses)
+        asked.counts.clear()
+
+        def looks() -> list[int]:
+            return [count for count in asked.counts.values() if count >= addresses]
+
+        await at.stage.until(lambda: len(looks()) >= 3, "some looks at all who hold a place or wait")
+        asked.close()
+        assert at.waiting == addresses
+        # Some questions for each that holds or wants a place.
+        assert max(looks()) <= 8 * 2 * addresses
+
+
 @pytest.mark.threat("websocket-floods-loop")
 async def test_an_iteration_passes_a_few_pieces_of_many_websockets_and_addresses_take_turns(
     monkeypatch: pytest.MonkeyPatch,
@@ -337,7 +365,7 @@ async def test_an_iteration_passes_a_few_pieces_of_many_websockets_and_addresses
             pass
         writer.close()
 
-    def noted(writer: asyncio.StreamWriter, data: bytes) -> None:
+    def passes(writer: asyncio.StreamWriter, data: bytes) -> None:
         iterations.note()
         passed.append(bytes(data[:1]))
         write(writer, data)
@@ -350,7 +378,7 @@ async def test_an_iteration_passes_a_few_pieces_of_many_websockets_and_addresses
             await clients[-1].send(OPENING)
             assert (await clients[-1].receive(12)) == b"HTTP/1.1 101"
         write = asyncio.StreamWriter.write
-        monkeypatch.setattr(asyncio.StreamWriter, "write", noted)
+        monkeypatch.setattr(asyncio.StreamWriter, "write", passes)
         stage.proxy.sockets.loop_budget.now = lambda: len(passed) * seconds
         for client in clients:
             client.send_now((b"o" if client is clients[-1] else b"c") * 1000)
