@@ -344,9 +344,9 @@ async def test_a_producer_that_comes_again_has_the_rate_that_its_topic_had(
         natural = rates()[0]
         evaluations = stage.proxy.counters.overload.adaptive.evaluations
         await stage.until(lambda: stage.proxy.counters.overload.adaptive.evaluations > evaluations + 2, "evaluations")
-        assert rates()[0] == pytest.approx(natural)
+        assert rates()[0] == pytest.approx(natural, rel=0.2)
         again = await producing(stage, broker)
-        assert rates()[0] == pytest.approx(natural)
+        assert rates()[0] == pytest.approx(natural, rel=0.2)
         data = send_frame(1, payload=bytes(50_000)) * 100
         async with asyncio.TaskGroup() as group:
             group.create_task(again.client.send(data))

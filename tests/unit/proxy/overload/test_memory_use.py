@@ -184,12 +184,6 @@ def test_pages_given_back_to_the_system_are_taken_off_once() -> None:
 # --- what is counted -----------------------------------------------------------------------------
 
 
-@pytest.mark.threat("unread-pauses-producers")
-def test_memory_that_others_hold_cannot_pause_producers_alone() -> None:
-    others = OwnerBytes(towards_brokers=0, towards_clients=800, lists=100)
-    assert counted_bytes(950, 1000, others, MARKS) == 700
-
-
 def test_what_paused_producers_have_sent_cannot_keep_them_paused() -> None:
     unread = OwnerBytes(towards_brokers=0, unread=900)
     assert counted_bytes(900, 1000, unread, MARKS) == 700

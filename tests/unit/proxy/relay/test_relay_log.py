@@ -104,18 +104,6 @@ def test_level_1_names_each_command_and_what_it_is_about() -> None:
     assert not shown.rates()
 
 
-@pytest.mark.threat("tiny-behind-large-frames")
-def test_a_command_with_more_fields_than_a_client_sends_is_shown_but_not_decoded() -> None:
-    shown = Shown(1)
-    tap = shown.tap()
-    made = pb.CommandProducer(topic=TOPIC, producer_id=1, request_id=1)
-    for _ in range(500):
-        made.metadata.add(key="", value="")
-    to_broker(tap, framed(pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=made).SerializeToString()), sent())
-    assert [(line["command"], line.get("topic")) for line in shown.lines()] == [("PRODUCER", None), ("SEND", None)]
-    assert tap.names == 0
-
-
 @pytest.mark.threat("payload-in-log")
 def test_neither_payloads_nor_credentials_are_ever_written() -> None:
     shown = Shown(2)

@@ -351,9 +351,9 @@ async def average(scene: Scene) -> int:
     return size
 
 
-def learn(scene: Scene, *sizes: int, known: bool = False, chosen: bool = False) -> None:
+def learn(scene: Scene, *sizes: int) -> None:
     for size in sizes:
-        scene.rule.learn(size, known=known, chosen=chosen)
+        scene.rule.learn(size, known=False, chosen=False)
 
 
 @pytest.mark.threat("tiny-namespace-lists")
@@ -377,19 +377,3 @@ async def test_smaller_lists_make_it_smaller_slowly_and_a_larger_one_counts_at_o
     before = await average(scene)
     learn(scene, LARGE)
     assert await average(scene) > before
-
-
-@pytest.mark.threat("tiny-namespace-lists")
-async def test_lists_that_clients_choose_by_patterns_never_make_it_smaller(scene: Scene) -> None:
-    for _ in range(1000):
-        learn(scene, FIRST_AVERAGE_BYTES * 7 // 10, chosen=True)
-        scene.clock.advance(10)
-    assert await average(scene) == FIRST_AVERAGE_BYTES
-    learn(scene, LARGE, chosen=True)
-    assert await average(scene) > FIRST_AVERAGE_BYTES
-
-
-@pytest.mark.threat("tiny-namespace-lists")
-async def test_a_client_that_asks_for_the_same_list_again_and_again_counts_once(scene: Scene) -> None:
-    learn(scene, *[100 * LARGE] * 1000, known=True)
-    assert await average(scene) == FIRST_AVERAGE_BYTES
