@@ -337,7 +337,7 @@ async def test_a_look_at_requests_of_many_addresses_asks_for_the_site_of_each_a_
         for number in range(2 * addresses):
             client = await at.stage.client(port=at.stage.proxy.web_port, source=f"127.0.{number}.1")
             await client.send(ASK)
-        await until_waits(at, addresses)
+        await at.stage.until(lambda: at.waiting == addresses, "a request on each connection")
         asked.counts.clear()
 
         def looks() -> list[int]:
