@@ -315,7 +315,7 @@ async def test_an_average_is_moved_once_by_a_list_and_never_to_less_by_a_pattern
             )
             command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)
             await client.send(frame(command))
-            await has_list(client)
+            await has_list(client, request_id=None)
         size = LIST_BYTES + FLAGS_BYTES
         less = 0 if pattern else int((size / FIRST_AVERAGE_BYTES) ** 2 * (FIRST_AVERAGE_BYTES - size) / 8)
         assert await average_list(stage, 11) == FIRST_AVERAGE_BYTES - less
