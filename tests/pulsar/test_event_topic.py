@@ -1,7 +1,9 @@
-"""Events in a topic of a real broker: they arrive, and whether they stay is known."""
+"""Events in a topic of a real broker: they arrive, and whether they stay is known; a broker may go and come back."""
 
 import asyncio
 from collections.abc import Iterator
+from functools import partial
+from itertools import pairwise
 
 import pulsar
 import pytest
@@ -10,7 +12,7 @@ from eventlog.topic_admin import TopicAdmin, topic_name
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_log import events_in, running_log
 from tests.pulsar.messages import connect
-from tests.pulsar.standalone import Broker
+from tests.pulsar.standalone import Broker, Standalone
 from tests.support.clients.async_client import eventually
 
 pytestmark = pytest.mark.pulsar
@@ -76,3 +78,33 @@ async def test_topic_that_takes_no_more_costs_events_that_are_counted(
         await eventually(lambda: log.numbers.errors, "a failure")
     assert (log.numbers.written, log.numbers.dropped) == (5, 5)
     assert "terminated" in log.lines("events cannot be written")[0]["detail"]
+
+
+# The broker starts twice.
+@pytest.mark.timeout(240)
+async def test_broker_that_was_away_gets_all_that_fitted_and_is_told_of_the_rest(own_broker: Standalone) -> None:
+    topic = "persistent://public/default/events"
+    settings = keys(own_broker.broker, topic) | {"eventLogBufferMB": "1"}
+    await asyncio.to_thread(TopicAdmin((own_broker.broker.admin_url,)).keep, topic_name(topic))
+    async with running_log(**settings) as log:
+        log.give(100)
+        await log.written(100)
+        await asyncio.to_thread(own_broker.stop)
+        while not log.numbers.dropped:
+            log.give(50)
+            await asyncio.sleep(0)
+        # Not by another thread: a process ends with the thread that started it.
+        own_broker.start()
+        await log.written(log.put - log.numbers.dropped)
+        log.give(1)
+    client = connect(own_broker.broker.service_url)
+    try:
+        events = await asyncio.to_thread(partial(events_in, client, topic, log.numbers.written))
+    finally:
+        client.close()
+    assert len(events) == log.numbers.written
+    seqs = [0, *(event["seq"] for event in events)]
+    gaps = [after - before - 1 for before, after in pairwise(seqs)]
+    assert [event["dropped_before"] for event in events] == gaps
+    assert seqs[-1] == log.put
+    assert sum(gaps) == log.numbers.dropped

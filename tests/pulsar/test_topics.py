@@ -1,4 +1,4 @@
-"""Pattern subscriptions, partitioned topics among them, and topic lists beside those of the admin interface."""
+"""Partitioned topics, pattern subscriptions, and topic lists beside those of the admin interface."""
 
 import re
 
@@ -10,6 +10,19 @@ from tests.pulsar.messages import receive
 from tests.support.clients.wire import WireClient
 
 pytestmark = pytest.mark.pulsar
+
+
+def test_a_partitioned_topic_spreads_and_delivers_all(client: pulsar.Client, admin: Admin, topic: str) -> None:
+    admin.create_topic(topic, partitions=5)
+    assert client.get_topic_partitions(topic) == [f"{topic}-partition-{number}" for number in range(5)]
+    consumer = client.subscribe(topic, "sub")
+    producer = client.create_producer(topic, batching_enabled=False)
+    sent = [b"%d" % number for number in range(50)]
+    for data in sent:
+        producer.send(data)
+    received = list(receive(consumer, 50))
+    assert sorted(message.data() for message in received) == sorted(sent)
+    assert {message.topic_name() for message in received} == set(client.get_topic_partitions(topic))
 
 
 def test_a_pattern_subscription_gets_all_matching_topics_and_no_other(

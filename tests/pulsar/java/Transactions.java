@@ -17,12 +17,13 @@ import org.apache.pulsar.client.api.transaction.Transaction;
  * Moves messages from one topic to another in transactions, and writes what came of each step as one JSON object a line.
  *
  * <p>Arguments: service URL, topic to take from, topic to send to, messages of a step, the file to write to, and a file
- * for whose coming the last transaction stays open. Steps: a transaction that is committed, and one that is committed
- * after that file has come.
+ * for whose coming the last transaction stays open. Steps: a transaction that is committed, one that is aborted, one
+ * that is neither until its time is over, one that is committed after that file has come.
  */
 public final class Transactions {
     private static final int QUIET_MILLIS = 500;
     private static final int PATIENCE_SECONDS = 120;
+    private static final int OVER_SECONDS = 8;
     private static int count;
     private static PrintStream out;
     private static PulsarClient client;
@@ -43,6 +44,8 @@ public final class Transactions {
         // A transaction does not know when a send would fail: none does.
         sender = client.newProducer().topic(args[2]).sendTimeout(0, TimeUnit.SECONDS).create();
         committed();
+        aborted(args[1]);
+        timedOut();
         keptOpen(Path.of(args[5]));
         client.close();
         print("{\"step\": \"closed\"}");
@@ -55,6 +58,37 @@ public final class Transactions {
         int before = seen();
         transaction.commit().get();
         print(String.format("{\"step\": \"committed\", \"before\": %d, \"after\": %d}", before, received()));
+    }
+
+    private static void aborted(String from) throws Exception {
+        fill("aborted");
+        Transaction transaction = begin(PATIENCE_SECONDS);
+        move(transaction);
+        transaction.abort().get();
+        int seen = seen();
+        // What was acknowledged in the transaction comes again.
+        taker.close();
+        taker = subscribe(from, "takes");
+        Set<String> again = new HashSet<>();
+        while (again.size() < count) {
+            Message<byte[]> message = taker.receive(PATIENCE_SECONDS, TimeUnit.SECONDS);
+            again.add(new String(message.getValue(), StandardCharsets.UTF_8));
+            taker.acknowledge(message);
+        }
+        print(String.format("{\"step\": \"aborted\", \"seen\": %d, \"again\": %d}", seen, again.size()));
+    }
+
+    private static void timedOut() throws Exception {
+        Transaction transaction = begin(1);
+        sender.newMessage(transaction).value("late".getBytes(StandardCharsets.UTF_8)).send();
+        Thread.sleep(OVER_SECONDS * 1000);
+        boolean refused = false;
+        try {
+            transaction.commit().get();
+        } catch (Exception expected) {
+            refused = true;
+        }
+        print(String.format("{\"step\": \"timed_out\", \"refused\": %b, \"seen\": %d}", refused, seen()));
     }
 
     private static void keptOpen(Path until) throws Exception {
