@@ -2,9 +2,11 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+from passlib.hash import ldap_sha1
 
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
@@ -27,6 +29,7 @@ from tests.support.auth.tls import PemFiles, authority, client_context, tls_clie
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -387,6 +390,27 @@ SIGNED: dict[str, Any] = {
     "authenticationProviders": "token",
     "tokenSecretKey": data_url(SECRET),
 }
+
+
+@pytest.mark.parametrize(("method", "data"), [("token", token_of("alice")), ("basic", "alice:sesame")])
+async def test_credentials_that_are_withdrawn_let_nobody_in(method: str, data: str, tmp_path: Path) -> None:
+    key, passwords = tmp_path / "key", tmp_path / "passwords"
+    key.write_bytes(SECRET)
+    passwords.write_text(f"alice:{ldap_sha1.hash('sesame')}\n")
+    providers: dict[str, Any] = {"authenticationEnabled": "true", "authenticationProviders": "token,basic"}
+    async with staged(**providers, tokenSecretKey=key, basicAuthConf=passwords) as stage:
+        await admitted(stage, presenting(data, auth_method_name=method))
+        key.write_bytes(SECRET[::-1])
+        passwords.write_text(f"bob:{ldap_sha1.hash('sesame')}\n")
+        async with in_time():
+            # Until the proxy has read the files that were changed.
+            while True:
+                client = await stage.client()
+                await client.send(presenting(data, auth_method_name=method))
+                answer = await client.command()
+                if answer.type != pb.BaseCommand.CONNECTED:
+                    break
+        assert answer.error.error == ServerError.AuthenticationError
 
 
 @pytest.mark.threat("token-spelled-otherwise")

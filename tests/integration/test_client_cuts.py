@@ -146,6 +146,25 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
 
 
 @cuts
+async def test_a_client_that_leaves_while_its_large_frame_waits_to_grow_frees_what_it_had(cut: Cut) -> None:
+    async with staged(**TIGHT) as stage:
+        leaving, frame = await stage.connected(), new_schema_frame(1, TOPIC, 20_000)
+        await leaving.send(frame[:6000])
+        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
+        taken, overshooting = stage.direct.try_acquire(stage.direct.available), stage.direct.try_acquire(0)
+        assert taken is not None
+        assert overshooting is not None
+        assert overshooting.try_update(1)
+        await leaving.send(frame[6000:])
+        await stage.until(lambda: stage.direct.growers_waiting == 1, "a large frame that waits to grow")
+        cut(leaving)
+        await stage.until(lambda: stage.direct.held == taken.size + 1, "the part given back")
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        taken.release()
+        overshooting.release()
+
+
+@cuts
 async def test_a_client_that_leaves_while_its_broker_is_being_connected_takes_the_broker_with_it(cut: Cut) -> None:
     async with raw_broker(silence) as broker, staged() as stage:
         client = await stage.client()

@@ -1,5 +1,6 @@
 """Several ways to one broker, some of which fail: clients see nothing of it as long as one is left."""
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -103,6 +104,20 @@ async def test_a_list_under_way_is_asked_for_again_of_another_broker(fault: Any)
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
         assert ways.stage.proxy.counters.requests.lists_asked_again == 1
         assert [way.accepted for way in ways.ways] == [1, 1]
+
+
+async def test_a_lookup_under_way_is_made_again_by_another_broker() -> None:
+    async with several() as ways:
+        gate = ways.stage.broker.script.hold(CommandType.LOOKUP)
+        client = await ways.stage.connected()
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(client.lookup(TOPIC))
+            await ways.stage.broker.record.seen(CommandType.LOOKUP, 1)
+            (used,) = (way for way in ways.ways if way.carried)
+            used.refuse()
+            await ways.stage.broker.record.seen(CommandType.LOOKUP, 2)
+            gate.set()
+        assert asked.result().response == pb.CommandLookupTopicResponse.Connect
 
 
 async def test_a_broker_that_accepts_and_stays_silent_is_passed_over() -> None:

@@ -14,14 +14,18 @@ from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
 from tests.support.clients.async_client import lookup_frame
 from tests.support.proxies.proxy_under_test import (
+    LIST_BYTES,
     MIB,
+    SLOW_READER_RCVBUF,
     TIGHT,
     TOPIC,
     TOPICS,
     Stage,
+    direct_taken,
     jammed,
     namespace,
     staged,
+    waiting_for_direct,
 )
 from tests.support.web.web_pages import get, scrape
 
@@ -114,12 +118,37 @@ async def test_the_budget_follows_a_log_level_that_is_set_by_hand() -> None:
 # --- lowered below what is held -------------------------------------------------------------------
 
 
+async def test_a_memory_limit_lowered_below_what_is_held_takes_nothing_back_and_newcomers_wait() -> None:
+    async with staged() as stage:
+        readers = [await direct_taken(stage)]
+        readers.append(await stage.connected(SLOW_READER_RCVBUF))
+        await readers[1].ask_topics(namespace(1))
+        await stage.until(lambda: stage.direct.held >= 2 * LIST_BYTES - 200_000, "two bodies being written")
+        held = stage.direct.held
+        stage.change(maxTopicListInFlightDirectMemSizeMB=1)
+        assert stage.direct.held == held > stage.direct.limit
+        newcomer = await waiting_for_direct(stage, 2)
+        for reader in readers:
+            assert len((await reader.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+        assert len((await newcomer.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
 async def test_a_raised_memory_limit_serves_those_who_wait_at_once() -> None:
     async with staged(**TIGHT) as stage:
         jam = await jammed(stage)
         stage.change(maxTopicListInFlightHeapMemSizeMB=20, maxTopicListInFlightDirectMemSizeMB=20)
         for waiting in (jam.b, jam.c, jam.d):
             assert len((await waiting.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
+
+
+async def test_a_lowered_queue_keeps_those_who_stand_in_it_and_refuses_the_next() -> None:
+    async with staged(maxTopicListInFlightDirectMemSizeMB=1) as stage:
+        reader = await direct_taken(stage)
+        waiting = [await waiting_for_direct(stage, number) for number in (1, 2)]
+        stage.change(maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize=1)
+        assert (await (await stage.connected()).refused_topics(namespace(3))).error == ServerError.TooManyRequests
+        for client in (reader, *waiting):
+            assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
 async def test_requests_in_work_above_a_lowered_number_end_well_and_newcomers_are_refused_meanwhile() -> None:
@@ -160,6 +189,20 @@ async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_m
         stage.change(brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
         await stage.until(lambda: len(stage.broker.connections) == 1, "one left")
         assert (stage.caused("idle"), stage.proxy.broker_side.pool.size) == (1, 1)
+
+
+async def test_who_waits_for_a_broker_connection_gets_one_when_more_are_allowed() -> None:
+    async with staged(brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage:
+        gate = stage.broker.script.hold(LISTS)
+        client, other = await stage.connected(), await stage.connected()
+        await client.ask_topics(namespace(0))
+        await stage.until(lambda: stage.outstanding == 1, "a question")
+        await other.send(lookup_frame(1, TOPIC))
+        await stage.until(lambda: stage.books()["waiting for a broker connection"] == 1, "one that waits")
+        stage.change(brokerConnectionsTotal=2)
+        assert (await other.answer()).type == pb.BaseCommand.LOOKUP_RESPONSE
+        gate.set()
+        await client.answer()
 
 
 # --- clocks and lists -----------------------------------------------------------------------------

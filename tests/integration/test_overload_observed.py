@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.relay.engine import PauseReason
@@ -25,8 +26,10 @@ from tests.integration.test_overload_joined import (
     released,
 )
 from tests.support.brokers.raw_broker import raw_broker
+from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
+from tests.support.web.fake_web_broker import Answer, fake_web_broker
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -92,6 +95,43 @@ async def test_producers_are_released_when_the_files_of_the_cgroup_vanish(
         (tmp_path / "memory.max").write_text(f"{LIMIT}\n")
         pressure.set(0.9)
         await held(stage)
+
+
+async def garbage(_: web.BaseRequest) -> web.StreamResponse:
+    return web.Response(text="garbage")
+
+
+async def silent(_: web.BaseRequest) -> web.StreamResponse:
+    await asyncio.sleep(patient(60))
+    return web.Response()
+
+
+async def full(_: web.BaseRequest) -> web.StreamResponse:
+    return web.json_response([{"metrics": {"jvm_heap_used": 95, "jvm_max_memory": 100}}])
+
+
+@pytest.mark.threat("garbage-load-statistics")
+@pytest.mark.parametrize("bad", [garbage, silent])
+async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_used(
+    bad: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("proxy.overload.signal_watch.BROKER_SECONDS", 0.02)
+    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(0.2))
+    async with fake_web_broker(full) as brokers, raw_broker(greet) as broker:
+        keys: dict[str, Any] = THRESHOLD | LONG | {"overloadSignals": "brokers", "brokerWebServiceURL": brokers.url}
+        async with staged(**keys) as stage:
+            pair = await producing(stage, broker)
+            await held(stage)
+            await pair.client.send(SMALL)
+            brokers.answer = bad
+            assert await pair.broker.receive(len(SMALL)) == SMALL
+            await released(stage)
+            # And held again for what is known.
+            brokers.answer = full
+            await held(stage)
+            pair.client.reset()
+            pair.broker.reset()
+            await stage.until(lambda: not len(stage.proxy.sessions), "no session")
 
 
 def owners_of(stage: Stage) -> Mapping[str, int]:

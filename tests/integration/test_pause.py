@@ -81,6 +81,14 @@ async def test_readiness_metric_and_top_say_so_and_who_paused_is_in_the_log(
     assert all(line["who"].startswith("uid ") for line in changes)
 
 
+async def test_a_pause_for_a_while_ends_by_itself(tmp_path: Path) -> None:
+    async with staged(controlSocketPath=tmp_path / SOCKET) as stage:
+        document = await pause(tmp_path, seconds=0.2)
+        assert 0 < document["seconds_left"] < 0.3
+        await stage.until(lambda: not stage.proxy.sessions.accepting.paused, "the end of the pause")
+        await (await stage.connected()).ping()
+
+
 async def test_a_full_proxy_that_is_paused_ends_nobody_for_a_newcomer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,7 +172,44 @@ async def test_a_client_that_leaves_during_the_move_frees_its_memory_at_once(
         await stage.until(lambda: not stage.proxy.counters.spill.files, "the file closed")
 
 
+@cuts
+async def test_a_client_that_leaves_during_a_read_frees_its_space(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Callable[[AsyncClient], None]
+) -> None:
+    async with staged(**spilling(tmp_path)) as stage:
+        slow = await direct_taken(stage)
+        await has_list(await waiting_for_direct(stage))
+        assert stage.proxy.counters.spill.files == 1
+        with held(monkeypatch, "read") as gate:
+            reading = asyncio.get_running_loop().create_task(slow.answer())
+            await stage.until(lambda: gate.waiting, "a thread that reads")
+            reading.cancel()
+            await asyncio.wait([reading])
+            cut(slow)
+            if cut is not AsyncClient.fin:
+                await stage.until(lambda: len(stage.proxy.sessions) == 1, "the client gone")
+                assert stage.proxy.counters.spill.files == 1, "a thread still reads"
+        slow.close()
+        await stage.until(lambda: not stage.proxy.spill.busy, "space and pool free")  # type: ignore[union-attr]
+
+
 # --- disks that fail --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "number", "reason"), [("create", errno.EMFILE, "disk_error"), ("write", errno.ENOSPC, "disk_full")]
+)
+async def test_a_disk_that_cannot_be_written_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, number: int, reason: str
+) -> None:
+    async with staged(**spilling(tmp_path)) as stage:
+        failing(monkeypatch, method, number)
+        slow = await direct_taken(stage)
+        quick = await waiting_for_direct(stage)
+        await stage.until(lambda: stage.proxy.counters.spill.kept[reason] >= 1, reason)
+        assert stage.direct.queue_size == 1, "the list stays in memory"
+        assert len(names(await slow.answer())) == TOPICS
+        await has_list(quick)
 
 
 async def test_a_read_that_fails_closes_that_client_with_the_cause_and_no_other(
