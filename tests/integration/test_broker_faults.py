@@ -23,6 +23,7 @@ from tests.support.proxies.proxy_under_test import (
     staged,
 )
 from tests.support.sockets.ports import free_port
+from tests.support.web.web_pages import scrape
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 # For a question to be at the broker when its time is over.
@@ -89,6 +90,24 @@ FRAMES = {
     CommandType.LOOKUP: lookup_frame(1, TOPIC),
     CommandType.GET_SCHEMA: schema_frame(1, TOPIC),
 }
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(kind: CommandType) -> None:
+    async with staged(
+        topicListRequestTimeoutMillis=ENOUGH_MILLIS, topicListBrokerAnswerTimeoutMillis=4 * ENOUGH_MILLIS
+    ) as stage:
+        stage.broker.script.unknown_request_id.add(kind)
+        client = await stage.connected()
+        await client.send(FRAMES[kind])
+        answer = await client.answer()
+        assert request_id_of(answer) == 1
+        stage.broker.script.unknown_request_id.clear()
+        stage.change(topicListRequestTimeoutMillis=28_000)
+        assert not any(stage.proxy.counters.shared.disconnects.values())
+        await client.send(FRAMES[kind])
+        assert request_id_of(await client.answer()) == 1
+        assert (await scrape(stage.proxy.web_port))("unknown_broker_answers_total") == 1
 
 
 PARTITIONS = frame(

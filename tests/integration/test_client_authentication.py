@@ -243,6 +243,19 @@ async def test_questions_of_two_principals_never_share_a_connection(
         assert heard == [(data.partition("/")[0], "" if keys else data) for data in (first, second)]
 
 
+@pytest.mark.threat("answer-of-another-principal")
+async def test_two_principals_never_share_an_answer() -> None:
+    async with court(**NOT_FORWARDING) as held:
+        gate = held.stage.broker.script.hold(LISTS)
+        clients = [await held.client(data) for data in ("alice", "bob")]
+        for client in clients:
+            await client.ask_topics(namespace(0))
+        await held.stage.broker.record.seen(LISTS, 2)
+        gate.set()
+        for client in clients:
+            assert (await client.answer()).type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+
+
 # --- credentials that expire ---------------------------------------------------------------------------
 
 

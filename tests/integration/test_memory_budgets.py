@@ -41,6 +41,7 @@ from tests.support.web.web_pages import Scrape, scrape
 
 KIB: Final = 1024
 QUIET_ROUNDS: Final = 20
+PAGE_MILLIS: Final = 1000
 LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
 
 
@@ -84,6 +85,8 @@ class Weighed(Running):
         """Scrape until these metrics stand still: the proxy has done with its clients all it will."""
 
         async def look() -> list[float]:
+            # A page is shown again for a while: not all looks may see the same one.
+            await asyncio.sleep(2 * PAGE_MILLIS / 1000 / QUIET_ROUNDS)
             at = await self.scrape()
             return [at(name) for name in names]
 
@@ -125,7 +128,11 @@ async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys:
     crashes: list[BaseException] = []
     work = TaskScope(crashes.append)
     # Clients that do not read yet are the test's doing, however long a busy machine takes.
-    unhurried = {"keepAliveIntervalSeconds": 3600, "tcpUserTimeoutMillis": 0, "webServicePageReuseMillis": 1000}
+    unhurried = {
+        "keepAliveIntervalSeconds": 3600,
+        "tcpUserTimeoutMillis": 0,
+        "webServicePageReuseMillis": PAGE_MILLIS,
+    }
     async with (
         EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker,
         child_proxy(directory, broker, brokerProxyAllowedTargetPorts="*", **unhurried, **keys) as running,

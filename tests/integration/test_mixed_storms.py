@@ -118,6 +118,28 @@ async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do
         await has_lists(slow)
 
 
+@pytest.mark.threat("partial-readers-stand")
+async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_newcomers() -> None:
+    async with timeless(NAMES, **STORM) as stage:
+        await slow_readers(stage)
+        awake = stage.proxy.memory.unproven.shares.awake
+        liars = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(3)]
+        for number, liar in enumerate(liars, SLOW):
+            await liar.ask_topics(namespace(number))
+        async with asyncio.TaskGroup() as tasks:
+            lying = [tasks.create_task(pong_blindly(liar)) for liar in liars]
+            await stage.until(lambda: awake.queue_size and awake.held, "liars that wait for others")
+            for task in lying:
+                task.cancel()
+            fresh = tasks.create_task(newcomer(stage, SLOW + 3))
+            await stage.until(lambda: awake.queue_size > 1, "a newcomer behind them")
+            second = 0
+            while not fresh.done():
+                # The kernel moves bytes in real time, whatever second it is here.
+                await asyncio.sleep(0.02)
+                await stage.proxy.writes.sweep(second := second + 1)
+
+
 def line_of_those_awake(stage: Stage) -> int:
     """Count the lists that wait for the share of those awake."""
     return stage.proxy.memory.unproven.shares.awake.queue_size
@@ -313,3 +335,12 @@ async def test_second_lists_of_late_readers_leave_heap_memory_to_newcomers_and_a
                 answer = await client.answer(pong=True)
                 assert len(answer.getTopicsOfNamespaceResponse.topics) == TOPICS
         assert stage.caused("reads_too_slowly") == 0
+
+
+async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
+    async with staged(NAMES, **STORM) as stage:
+        slow = await slow_readers(stage)
+        held = stage.direct.held
+        stage.change(topicListUnprovenReadersMemoryPercent=100)
+        await stage.until(lambda: stage.direct.held > held and not stage.unproven.queue_size, "more lists in memory")
+        await has_lists(slow)

@@ -22,10 +22,6 @@ from tests.support.tools import tool
 from tests.support.web.web_pages import get
 
 ROOT = Path(__file__).resolve().parents[2]
-# Trouble that this test does not make: without it there is no sample, only the family.
-# Only where the container has a limit.
-# Only with a topic for events.
-# Only where brokers have names: here they have addresses.
 
 # PIP-442's own names: Prometheus would have waits in seconds.
 AGAINST_THE_CONVENTION = {

@@ -12,8 +12,6 @@ from tests.support.sockets.ports import free_port
 from tests.support.web.otlp_collector import Collector, attributes_of, collector, metrics_of
 from tests.support.web.web_pages import scrape
 
-# Of these the moment decides, not what was done.
-
 
 def export_to(endpoint: str, monkeypatch: pytest.MonkeyPatch, **more: str) -> None:
     settings = {

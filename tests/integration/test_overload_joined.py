@@ -171,6 +171,19 @@ async def test_producer_whose_commands_have_their_type_twice_is_held_like_others
             assert await producer.broker.receive(len(sent)) == sent
 
 
+async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pressed(tmp_path, monkeypatch, THRESHOLD | LONG) as (stage, broker, pressure):
+        pair = await producing(stage, broker)
+        pressure.set(0.96)
+        await held(stage)
+        await pair.client.send(SMALL)
+        stage.change(overloadThrottleObserveOnly="true")
+        assert await pair.broker.receive(len(SMALL)) == SMALL
+        view = stage.proxy.counters.overload.view
+        assert view is not None
+        await stage.until(lambda: view.paused == {"paused": 0, "would_pause": 1}, "what would be")
+
+
 async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,22 +6,44 @@ from typing import Final
 
 import pytest
 
+from protocol.errors import ServerError
+from protocol.pb import PulsarApi_pb2 as pb
 from tests.pulsar.outages import clients_at
 from tests.pulsar.pages import proxy_metrics
-from tests.pulsar.proxy_process import Proxy, run_proxy, start_proxy, stop_proxy
+from tests.pulsar.proxy_process import Proxy, connected, run_proxy, start_proxy, stop_proxy
 from tests.pulsar.standalone import Broker, Standalone
 from tests.pulsar.ways import fleet
+from tests.support.clients.wire import ServerRefusedError
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(400)]
 
 # Above the time-out of a probe of the proxy, and of no client.
 FROZEN_SECONDS: Final = 4.0
+ANSWER_SECONDS: Final = 60.0
+# Errors after which Pulsar's clients ask again.
+ASKED_AGAIN: Final = {"ServiceNotReady", "TooManyRequests", "MetadataError"}
 PROBES: Final = {"brokerProxyConnectTimeoutMs": "2000"}
 
 
 def faultless(proxy: Proxy) -> bool:
     """Return whether no code of the proxy has failed."""
     return sum(proxy_metrics(proxy).family("pulsar_proxy_internal_errors_total").values()) == 0
+
+
+def is_listed(proxy: Proxy, namespace: str) -> bool:
+    """Return whether the one topic of a namespace is found and listed; no answer may be one that ends all asking."""
+    topic = f"persistent://{namespace}/topic"
+    with connected(proxy.service_url) as wire:
+        found = wire.lookup(topic)
+        if found.response == pb.CommandLookupTopicResponse.Failed:
+            assert ServerError(found.error).name in ASKED_AGAIN, found
+            return False
+        try:
+            return list(wire.get_topics(namespace).topics) == [topic]
+        except ServerRefusedError as refused:
+            if refused.code.name not in ASKED_AGAIN:
+                raise
+            return False
 
 
 def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_go_on(
@@ -33,9 +55,11 @@ def test_a_broker_that_is_killed_or_stands_still_loses_nothing_and_all_clients_g
             own_broker.kill()
             own_broker.start()
             clients.go_on("the broker was killed")
+            proxy.process.wait_ready(lambda: is_listed(proxy, "public/broker-outage-once"), ANSWER_SECONDS)
             with own_broker.frozen():
                 time.sleep(FROZEN_SECONDS)
             clients.go_on("the broker stood still")
+            proxy.process.wait_ready(lambda: is_listed(proxy, "public/broker-outage-once"), ANSWER_SECONDS)
             assert clients.broken() == []
         assert faultless(proxy)
 
