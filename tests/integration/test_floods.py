@@ -337,7 +337,8 @@ async def test_when_a_broker_stands_still_its_questions_fail_a_few_in_an_iterati
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.error == ServerError.ServiceNotReady
         failed.close()
-        assert failed.counts.total() == 3 * ASKED_AT_ONCE
+        # Each may have been asked once more.
+        assert failed.counts.total() >= 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
