@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::{frame, noise, read, read_all, tcp, Stand};
 use crate::relay::queue::{Command, Kind};
+use crate::relay::watch::{Teller, Watch};
 
 #[test]
 fn a_socket_that_would_block_does_not_stop_the_thread() {
@@ -137,4 +138,19 @@ fn frames_wait_for_the_answer_whatever_else_is_resumed() {
     pair.broker.write_all(&noise(100)).unwrap();
     assert!(stand.next_within(30).is_none());
     assert_eq!(stand.record(&pair).held_for_client, 110);
+}
+
+#[test]
+fn a_thousand_questions_a_second_are_asked_and_the_frames_behind_them_pass_and_are_told_of() {
+    let (mut watch, mut events, update) = (Watch::new(), Vec::new(), frame(66, 3));
+    let mut asks = |now, generation| {
+        let mut teller = Teller { pair: 1, events: &mut events };
+        let passing = watch.scan(&update, now, &mut teller).passing;
+        assert_eq!((watch.settle(&mut teller), watch.answered(generation)), (passing == 0, passing == 0));
+        passing == 0
+    };
+    assert!((1..=1_000).all(|generation| asks(5, generation)));
+    assert!(!asks(5, 1_001) && !asks(999, 1_001) && asks(1_000, 1_001));
+    let passed: Vec<_> = events.iter().filter(|event| event.kind == Kind::Passed).map(|event| event.values).collect();
+    assert_eq!(passed, [[0, 0, 2, 2 * update.len() as u64, 0]]);
 }

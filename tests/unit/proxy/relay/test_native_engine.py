@@ -38,6 +38,15 @@ async def test_a_permit_ends_after_the_longest_hold_although_the_client_takes_no
     assert overshoots(at) == {WatchOvershoot.HELD_TOO_LONG: 1}
 
 
+@played
+async def test_frames_that_passed_unasked_are_counted_by_their_number(at: Bench) -> None:
+    relay = await at.joined()
+    await at.told(PairEvent.PASSED, relay, 0, 2, 40, FRAME)
+    watch = at.counters.relay.watch
+    assert (watch.successes, watch.updates, watch.frame_bytes) == (2, 40, FRAME)
+    assert overshoots(at) == {WatchOvershoot.TOO_MANY: 42}
+
+
 # --- ends -----------------------------------------------------------------------------------------
 
 
