@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, cast
 
 import pytest
@@ -221,6 +221,34 @@ async def test_a_write_given_up_leaves_nothing(stage: int) -> None:
         filled = endpoint.received()
         await turns(20)
         assert endpoint.received() == 0 < filled
+
+
+@virtual
+async def test_the_next_owner_of_a_descriptor_gets_its_own_frame_and_nothing_else() -> None:
+    async with bench() as on:
+        gone, heir = on.endpoint(), on.endpoint()
+        full(gone)
+        full(heir)
+        first = on.send(gone, on.pages(b"A" * MIB))
+        await turns(20)
+        # The first connection's number goes to the second, before the first one's task has heard of its end.
+        gone.abort(DisconnectCause.CLIENT_CLOSED)
+        os.dup2(heir.fd, gone.fd)
+        heir.sock.close()
+        heir.sock, gone.sock, heir.fd, gone.fd = gone.sock, heir.sock, gone.fd, -1
+        second = on.send(heir, on.pages(b"B" * 1000))
+        await turns(20)
+        first.cancel()
+        await turns()
+        heir.peer.setblocking(False)
+        data = bytearray()
+        for _ in range(1000):
+            with suppress(BlockingIOError):
+                data += heir.peer.recv(MIB)
+            await asyncio.sleep(0)
+        assert second.done()
+        # Before it is what filled the socket.
+        assert data.strip(b"\0") == PREFIX + b"B" * 1000
 
 
 @on_both_loops
