@@ -18,6 +18,7 @@ from limiter import (
     ForeignPermit,
     Permit,
     PermitAcquireAlreadyClosed,
+    PermitAcquireCancelled,
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
     PermitBusy,
@@ -263,6 +264,22 @@ async def test_growth_that_times_out_leaves_the_old_size_and_may_be_tried_again(
     assert (second.size, second.requested, limiter.held) == (5, 5, 14)
     first.release()
     assert (await second.update(6)).size == 6
+
+
+@pytest.mark.parametrize("granted", [False, True])
+async def test_release_during_growth_ends_it_as_cancelled_and_frees_all(make: Make, granted: bool) -> None:
+    limiter = make(10)
+    first, second = await overshot(limiter)
+    growing = await start(limiter.update(second, 6))
+    if granted:
+        first.release()
+        assert limiter.held == second.size == 6, "granted, and its task has not run"
+    second.release()
+    with pytest.raises(PermitAcquireCancelled):
+        await growing
+    first.release()
+    assert books_are_zero(limiter)
+    assert granted or limiter.statistics().cancelled == 1
 
 
 # --- leaving --------------------------------------------------------------------------------------
