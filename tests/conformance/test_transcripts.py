@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import pytest
 import uvloop
 
+from tests.transcripts.compare import Found
 from tests.transcripts.differences import REASONS
 from tests.transcripts.model import read_recorded
 from tests.transcripts.replay import found_in
-from tests.transcripts.rules import Reason, judge
+from tests.transcripts.rules import Reason, Rule, judge
 from tests.transcripts.scripts import GROUPS
 from tests.transcripts.token_differences import TOKEN_REASONS
 
@@ -36,3 +38,17 @@ async def test_ours_differs_from_the_java_proxy_in_what_is_listed_and_in_nothing
 @pytest.mark.parametrize("group", GROUPS)
 def test_each_script_is_recorded_and_each_recording_has_its_script(group: str) -> None:
     assert list(read_recorded(group)) == [script.name for script in GROUPS[group]]
+
+
+RULE = Rule(1, "a script of …", "client, 1", "END", "PONG …")
+FOUND = Found("client, 1", "END", 'PONG {"a": 1}')
+
+
+@pytest.mark.parametrize(
+    ("found", "rules"),
+    [(replace(FOUND, ours="PING"), [RULE]), (FOUND, []), (FOUND, [replace(RULE, times=2)])],
+    ids=["other text", "not listed", "listed too often"],
+)
+def test_a_difference_that_is_not_listed_exactly_is_a_problem(found: Found, rules: list[Rule]) -> None:
+    assert not judge({"a script of x": [FOUND]}, [Reason("title", "why", (RULE,))])
+    assert judge({"a script of x": [found]}, [Reason("title", "why", tuple(rules))])
