@@ -73,7 +73,7 @@ CHANGED: Final = {
 }  # fmt: skip
 LIMITS: Final = {
     "topic_list_heap_memory_limit_bytes": 8 * MIB, "topic_list_direct_memory_limit_bytes": 8 * MIB,
-    "spill_limit_bytes": 7 * MIB,
+    "spill_limit_bytes": 7 * MIB, "topic_list_heap_queue_max_size": 5, "topic_list_direct_queue_max_size": 5,
 }  # fmt: skip
 
 

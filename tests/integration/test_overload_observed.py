@@ -27,7 +27,7 @@ from tests.integration.test_overload_joined import (
 )
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.patience import patient
-from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 from tests.support.proxies.relays import TO_BROKER
 from tests.support.web.fake_web_broker import Answer, fake_web_broker
 
@@ -48,6 +48,7 @@ def number_of(stage: Stage, name: str) -> float:
 async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    log = kept_log(monkeypatch)
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
         control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
         assert control is not None
@@ -60,7 +61,14 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
             group.create_task(sender.send())
             group.create_task(sender.receive())
             await stage.until(lambda: natural_rates(control).get(TOPIC, 0) > 150_000, "a natural rate")
+            stage.change(adaptivePublisherThrottlingObserveOnly="true")
             pressure.set(0.9)
+            # Operators look for this line before they have it act (docs/overload.md).
+            await stage.until(
+                lambda: any(line["event"].startswith("would-activate: ") for line in log.said), "what would be"
+            )
+            assert not stopped()
+            stage.change(adaptivePublisherThrottlingObserveOnly="false")
             await stage.until(stopped, "a client without tokens")
             assert number_of(stage, ACTIVE) == 1
 

@@ -79,6 +79,7 @@ async def test_a_list_moves_the_numbers_and_leaves_no_memory_in_use() -> None:
             "topic_list_heap_wait_time_ms_count": 6,
             "topic_list_direct_wait_time_ms_count": 3,
             "get_topics_of_namespace_requests_total": 3,
+            "lists_groups_total": 3,
             "lists_answer_bytes_total": 3 * (LIST_BYTES + FLAGS_BYTES),
             "topic_list_heap_memory_used_bytes": 0,
             "topic_list_direct_memory_used_bytes": 0,
@@ -87,6 +88,8 @@ async def test_a_list_moves_the_numbers_and_leaves_no_memory_in_use() -> None:
         }
         assert {name: after(name) - before(name) for name in moved} == moved
         assert after("lists_answers_total", outcome="answered") == 3
+        # Asked for one after the other: nobody shared.
+        assert after("lists_coalescing_ratio") == 1
         assert after("lists_peak_held_bytes", limiter="direct") >= LIST_BYTES
         assert after("topic_list_heap_wait_time_ms", quantile="1.0") >= 0
         assert after("active_connections") == 1
