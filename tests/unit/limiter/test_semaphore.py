@@ -295,6 +295,22 @@ async def test_cancelled_in_the_tick_of_its_timeout_is_only_a_timeout(make: Make
     assert (limiter.statistics().timed_out, limiter.statistics().cancelled) == (1, 0)
 
 
+@pytest.mark.parametrize("released", [False, True])
+async def test_growth_that_is_cancelled_in_its_grant_goes_back_to_what_was_held(make: Make, released: bool) -> None:
+    limiter = make(10)
+    first, second = await overshot(limiter)
+    task = await start(limiter.update(second, 15))
+    first.release()
+    assert second.size == 15, "granted, and its task has not run"
+    if released:
+        second.release()
+    task.cancel()
+    await settle()
+    assert (task.cancelled(), second.size) == (True, 0 if released else 5)
+    second.release()
+    assert books_are_zero(limiter)
+
+
 @pytest.mark.parametrize("granted", [False, True], ids=["waits", "granted"])
 async def test_a_coroutine_that_is_dropped_gives_back_what_it_had(make: Make, granted: bool) -> None:
     limiter = make(10)
