@@ -32,6 +32,25 @@ async def test_charge_names_who_is_charged_and_what_it_holds_and_changes_it(limi
     assert books_are_zero(limiter)
 
 
+async def test_reassign_before_the_grant_is_taken_charges_the_new_key(limiter: AsyncSemaphore) -> None:
+    held, charge = await limiter.acquire(10), Charge("a")
+    waiting = await start(limiter.acquire(4, charge=charge))
+    held.release()
+    charge.reassign("b")
+    assert limiter.top_holders(9) == [("b", 4)]
+    (await waiting).release()
+    assert books_are_zero(limiter)
+
+
+async def test_reassign_lets_go_who_waited_for_the_cap_of_the_old_key(clock: ManualClock) -> None:
+    turns, charge = semaphore(100, clock, share_by_key=True, key_cap_percent=50), Charge("a")
+    await turns.acquire(45, charge=charge)
+    waiting = await start(turns.acquire(10, key="a"))
+    assert (waiting.done(), turns.statistics().keys_capped) == (False, 1)
+    charge.reassign("b")
+    assert (await waiting).size == 10
+
+
 @pytest.mark.parametrize("position", range(6))
 async def test_moved_waiter_stands_among_those_of_the_new_key_by_arrival(clock: ManualClock, position: int) -> None:
     limiter, order = semaphore(1, clock, share_by_key=True, max_queue=6), list[int]()

@@ -78,6 +78,18 @@ async def test_greedy_tenant_does_not_delay_another_beyond_its_share(storm: Stor
     assert storm.bytes_before("modest") <= LIMIT + QUANTUM + 10, "what was held already, and one turn"
 
 
+async def test_all_held_permits_growing_let_a_small_acquire_of_another_key_in(clock: ManualClock) -> None:
+    limiter = semaphore(100, clock, share_by_key=True)
+    held = [await limiter.acquire(1, key="greedy") for _ in range(100)]
+    modest = await start(limiter.acquire(1, key="modest"))
+    growths = [await start(limiter.update(permit, 50)) for permit in held]
+    assert sum(growth.done() for growth in growths) == 1
+    held[0].release()
+    await settle()
+    assert modest.done(), "it fits, and the growth goes all the same"
+    assert growths[1].done()
+
+
 async def test_keys_that_wait_get_equal_bytes(storm: Storm) -> None:
     sizes, given = (7, 50, 333), Counter[Hashable]()
     first = await storm.limiter.acquire(LIMIT)
@@ -255,6 +267,14 @@ async def test_growth_that_brings_the_head_to_its_cap_lets_the_next_key_go(cappe
     assert not first.done()
 
 
+async def test_a_key_goes_on_as_soon_as_its_own_permit_shrinks(capped: AsyncSemaphore) -> None:
+    permit = await capped.acquire(50, key="a")
+    waiting = await start(capped.acquire(10, key="a"))
+    assert (waiting.done(), capped.statistics().keys_capped) == (False, 1)
+    await permit.update(40)
+    assert (await waiting).size == 10
+
+
 async def test_lowered_cap_takes_nothing_back(capped: AsyncSemaphore) -> None:
     permit = await capped.acquire(50, key="a")
     capped.set_sharing(True, 10)
@@ -373,6 +393,20 @@ async def test_keys_that_are_set_aside_take_turns(keeping: AsyncSemaphore) -> No
         permit.release()
         await settle()
     assert (await served(first), await served(second)) == (2, 2)
+
+
+async def test_a_key_outside_that_meets_its_cap_holds_up_nobody(clock: ManualClock) -> None:
+    limiter = semaphore(8, clock, share_by_key=True, kept_of=4, key_cap_percent=50)
+    many, more = await held(limiter, "many", 3), await held(limiter, "more", 2)
+    await held(limiter, "few", 1)
+    first, second = await waiting(limiter, "many"), await waiting(limiter, "few")
+    assert limiter.statistics().keys_capped == 0
+    await many[0].update(2)
+    for permit in more:
+        permit.release()
+    assert (await served(first), await served(second)) == (0, 1)
+    many[0].release()
+    assert await served(first) == 1
 
 
 async def test_the_first_outside_holds_up_the_others_there_and_no_newcomer(keeping: AsyncSemaphore) -> None:
