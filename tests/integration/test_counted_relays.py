@@ -130,21 +130,6 @@ async def test_a_producer_that_was_closed_and_one_whose_id_is_reused() -> None:
         assert sample(pair, "other")[3:] == (2, False, 0)
 
 
-async def test_messages_of_producers_that_never_came_pass_and_are_counted_with_the_rest() -> None:
-    async with counted() as pair:
-        await passed(pair, send_frame(7) + OPENED + SMALL + send_frame(1 << 60) + close_frame(9) + send_frame(9))
-        rest = slots_of(pair.stage).samples()[0]
-        assert (rest.messages, rest.relays, sample(pair).messages) == (3, 0, 1)
-        assert pair.relay.produces
-
-
-@pytest.mark.parametrize("topic", [b"", b"\xff\xfe", b"t" * 600, b"t" * 65_536])
-async def test_a_name_that_is_no_utf8_or_too_long_is_counted_with_the_rest(topic: bytes) -> None:
-    async with counted() as pair:
-        await passed(pair, producer_frame(topic, 1) + SMALL)
-        assert [sample[1:4] for sample in slots_of(pair.stage).samples()] == [("", len(SMALL), 1)]
-
-
 @pytest.mark.threat("frames-hide-content")
 async def test_sizes_that_make_no_sense_are_passed_and_counted_as_one_unknown_producer() -> None:
     async with counted() as pair:

@@ -68,15 +68,6 @@ async def test_clients_that_read_are_served_while_others_take_nothing() -> None:
         await has_lists(slow)
 
 
-async def test_the_share_changes_live_and_ends_with_100_percent() -> None:
-    async with staged(NAMES, **STORM) as stage:
-        slow = await slow_readers(stage)
-        held = stage.direct.held
-        stage.change(topicListUnprovenReadersMemoryPercent=100)
-        await stage.until(lambda: stage.direct.held > held and not stage.unproven.queue_size, "more lists in memory")
-        await has_lists(slow)
-
-
 @pytest.mark.threat("everybody-waits-for-disk")
 async def test_clients_that_read_wait_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Nothing moves in this time: so slow may a disk be.
