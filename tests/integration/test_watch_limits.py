@@ -156,7 +156,8 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
         staged(relayBufferBytes=WINDOW, maxTopicListInFlightDirectMemSizeMB=2) as stage,
         raw_broker(greet) as broker,
     ):
-        stuck = [await joined(stage, broker, rcvbuf=128 * KIB) for _ in range(8)]
+        # Of each at least a pipe of 64 KiB is left lying: twice the part in all.
+        stuck = [await joined(stage, broker, rcvbuf=128 * KIB) for _ in range(16)]
         async with asyncio.TaskGroup() as group:
             pouring = [group.create_task(send_all(pair.broker, [huge] * 3)) for pair in stuck]
             # A frame that waits for its permit stands still, too, but only for a moment.
