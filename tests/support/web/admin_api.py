@@ -100,6 +100,12 @@ class AdminStage:
         found: list[dict[str, Any]] = (await self.get("/v1/connections"))["connections"]
         return found
 
+    async def is_gone(self, number: int) -> None:
+        """Wait until a connection that was ended is unknown: a relay leaves a turn of the loop after its end."""
+        async with in_time():
+            while (await self.ask("GET", f"/v1/connections/{number}")).status != 404:
+                await asyncio.sleep(0.002)
+
     async def nobody_asks(self) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.admin), "no admin client left")
 
