@@ -20,6 +20,7 @@ from proxy.core.files import LARGEST_FILE_BYTES, read_regular
 from proxy.net.tls.contexts import PemFile
 from proxy.net.tls.suites import BadTlsSetting
 from proxy.web.admin.access import read_token
+from tests.support.patience import patient
 
 
 def endless(directory: Path) -> Path:
@@ -97,7 +98,7 @@ def test_a_configuration_without_end_takes_no_memory(tmp_path: Path) -> None:
 
     found = subprocess.run(
         [sys.executable, "-m", "proxy", "check-config", "--config", str(path)],
-        capture_output=True, text=True, preexec_fn=limited, timeout=60, check=False,
+        capture_output=True, text=True, preexec_fn=limited, timeout=patient(60), check=False,
     )  # fmt: skip
     assert found.returncode == 2, found
     assert f"{path}: got not a regular file, expected a readable file" in found.stdout + found.stderr

@@ -10,6 +10,7 @@ from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.space import SpaceReservation, SpillSpace
 from proxy.net.spill.workers import WorkerThreads
+from tests.support.patience import in_time
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 KIB = 1024
@@ -58,6 +59,6 @@ async def test_a_file_is_closed_and_its_space_comes_back_without_a_thread(monkey
     with pytest.raises(NoThread):
         await file.write(threads, memoryview(bytes(KIB)), 0)
     file.close()
-    async with asyncio.timeout(5):
+    async with in_time():
         await closed.wait()
     assert (disk.files, space.held, space.files) == ({}, 0, 0)
