@@ -78,6 +78,10 @@ def test_snapshot_has_a_record_of_the_declared_layout_for_each_pair(extension: A
     for count, pair in enumerate(pairs, 1):
         pair.client.sendall(b"x" * count)
         received(pair.broker, count)
+        # The thread may count them only after their receiver has read them.
+        until = time.monotonic() + patient(10)
+        while relays.engine.snapshot_of(pair.id)[1] < count and time.monotonic() < until:
+            time.sleep(0.001)
         relays.engine.pause(pair.id, TO_CLIENT, RATE)
     layout = struct.Struct(extension.RECORD)
     records = {record[0]: record for record in layout.iter_unpack(relays.engine.snapshot())}
@@ -96,7 +100,7 @@ def test_event_descriptor_is_readable_while_events_are_left(relays: Relays) -> N
         relays.engine.abort(pair.id)
     seen: list[int] = []
     while len(seen) < len(pairs):
-        assert select.select([relays.engine.event_fd], [], [], 10)[0]
+        assert select.select([relays.engine.event_fd], [], [], patient(10))[0]
         events = relays.engine.events(2)
         assert len(events) <= 2
         seen += [event[1] for event in events]
@@ -206,7 +210,8 @@ if sys.argv[1] == "delete":
 
 @pytest.mark.parametrize("how", ["exit", "delete", "fork"])
 def test_process_ends_with_an_engine_that_nobody_stopped(extension: Any, how: str) -> None:
-    done = subprocess.run([sys.executable, "-c", LEAVES, how], capture_output=True, text=True, timeout=60, check=False)
+    command = [sys.executable, "-c", LEAVES, how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patient(60), check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
