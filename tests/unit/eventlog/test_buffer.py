@@ -8,6 +8,7 @@ import pytest
 from eventlog.buffer import ENTRY_BYTES, Encode, EventBuffer, Tee
 from eventlog.schema import FIELDS
 from eventlog.sink import STAMPED
+from tests.support.patience import patient
 from tests.unit.eventlog.parts import encode, tee
 
 ROOM_FOR_TWO = 2 * (ENTRY_BYTES + 11) + 1
@@ -73,5 +74,5 @@ def test_taker_is_woken(wake: str) -> None:
         buffer.close()
     else:
         buffer.ring()
-    assert woken.wait(30)
-    thread.join(30)
+    assert woken.wait(patient(30))
+    thread.join(patient(30))

@@ -3,6 +3,7 @@ import threading
 import pytest
 
 from eventlog.drain import BLOCK_BYTES, LONGEST_PAUSE_SECONDS, DrainThread, StoreError
+from tests.support.patience import patient
 from tests.unit.eventlog.parts import Line, MemoryStore
 
 
@@ -79,7 +80,7 @@ def test_events_of_a_thread_that_crashed_are_lost() -> None:
     line.put(200, broker="b" * 10_000)
     thread = thread_of(line, crashed)
     thread.start()
-    assert thread.join(30)
+    assert thread.join(patient(30))
     assert (line.drain.counts.lost, line.drain.in_hand, len(line.buffer), len(crashed)) == (200, 0, 0, 1)
 
 
@@ -96,7 +97,7 @@ def test_thread_that_hangs_is_left_behind() -> None:
     line.buffer.close()
     assert not thread.join(0)
     go_on.set()
-    assert thread.join(30)
+    assert thread.join(patient(30))
 
 
 @pytest.mark.parametrize("fault", ["open", "close"])
