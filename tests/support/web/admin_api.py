@@ -103,7 +103,9 @@ class AdminStage:
     async def is_gone(self, number: int) -> None:
         """Wait until a connection that was ended is unknown: a relay leaves a turn of the loop after its end."""
         async with in_time():
-            while (await self.ask("GET", f"/v1/connections/{number}")).status != 404:
+            while True:
+                if (await self.ask("GET", f"/v1/connections/{number}")).status == 404:
+                    return
                 await asyncio.sleep(0.002)
 
     async def nobody_asks(self) -> None:
