@@ -64,13 +64,16 @@ class Running:
 
     def said(self, event: str) -> int:
         """Count the log lines of one event."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return sum(line.get("event") == event or line.get("message") == event for line in lines)
+        return sum(line.get("event") == event or line.get("message") == event for line in self._lines())
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         """Give the log lines of one event."""
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
-        return [line for line in lines if line.get("event") == event]
+        return [line for line in self._lines() if line.get("event") == event]
+
+    def _lines(self) -> list[dict[str, Any]]:
+        # The kernel may show a part of the line that is being written, the last one.
+        written = self.log.read_text().rpartition("\n")[0]
+        return [json.loads(line) for line in written.splitlines() if line.startswith("{")]
 
     def descriptors(self) -> int:
         """Count open files; a file that is only just read is not counted."""
