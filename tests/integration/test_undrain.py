@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_leaving import embedded, relayed, status
+from tests.integration.test_leaving import embedded, refused, relayed, status
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.web.admin_api import Answered, ask
@@ -78,11 +78,13 @@ async def test_a_port_that_somebody_else_has_taken_lets_the_drain_go_on(tmp_path
     ):  # fmt: skip
         busy = await relayed(proxy, broker)
         await admin(proxy, "/v1/drain", {"at_once": True})
+        # The drain is answered before the port closes.
+        await eventually(lambda: refused(proxy.port), "a closed port")
         taken = await asyncio.start_server(lambda _, writer: writer.close(), LOOPBACK, proxy.port)
         try:
-            refused = await admin(proxy, "/v1/undrain")
-            assert refused.status == 409
-            assert f"cannot listen on {LOOPBACK}:{proxy.port}" in refused.document["reason"]
+            undone = await admin(proxy, "/v1/undrain")
+            assert undone.status == 409
+            assert f"cannot listen on {LOOPBACK}:{proxy.port}" in undone.document["reason"]
             assert await status(proxy, "/readyz") == 503
         finally:
             taken.close()
