@@ -254,6 +254,7 @@ async def test_a_request_that_has_arrived_when_a_drain_looks_is_answered(
         async def drain() -> None:
             # In one step of the loop: the kernel has the bytes, and nobody has read them.
             assert client.send_now(request[:sent]) == sent
+            client.deliver()
             await stage.proxy.sessions.drain(2 * NEVER_SECONDS)
 
         draining = asyncio.get_running_loop().create_task(drain())

@@ -125,4 +125,5 @@ async def test_an_answer_too_many_is_nobodys_answer() -> None:
             used.append(held[-1])
             # Behind an answer, and before the next question: the kernel has it, whether the proxy has read it or not.
             held[-1].write(b"HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nforeign")
+            AsyncClient(held[-1].get_extra_info("socket")).deliver()
         assert len(set(used)) == 5
