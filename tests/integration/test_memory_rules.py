@@ -102,9 +102,10 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
         await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
         behind = [await stage.connected() for _ in range(6)]
-        for number, client in enumerate(behind):
-            await client.ask_topics(namespace(2 + number))
-        await stage.until(lambda: stage.outstanding == 6, "six questions on one connection")
+        for number, client in enumerate(behind, 1):
+            await client.ask_topics(namespace(1 + number))
+            # One after the other: the first is answered first, and overshoots.
+            await stage.until(lambda asked=number: stage.outstanding == asked, "a question on the one connection")  # type: ignore[misc]
         began = stage.proxy.loop.time()
         gate.set()
         for client in behind[1:]:
