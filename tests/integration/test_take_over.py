@@ -218,7 +218,7 @@ async def test_ports_that_the_kernel_chose_stay_the_same(tmp_path: Path) -> None
 
 async def test_a_socket_that_the_successor_does_not_want_is_closed_and_named(tmp_path: Path) -> None:
     async with proxy_and_broker(tmp_path, metricsPort=0) as (first, broker):
-        port = (first.child.find("metrics_port") or {})["metrics_port"]
+        port = (await first.child.said("metrics_port"))["metrics_port"]
         async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
             await took_over(second)
             (line,) = second.lines("a listening socket that was handed over is not used")
