@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient_millis
 from tests.support.web.web_stage import WebStage, web_staged
 
 PATH = "/ws/v2/producer/persistent/t/n/topic"
@@ -102,7 +102,7 @@ async def test_a_broker_that_is_gone_ends_the_tunnel() -> None:
 
 @pytest.mark.parametrize("messages", [0, 1])
 async def test_a_silent_tunnel_ends(messages: int) -> None:
-    async with web_staged(httpProxyTimeout=100) as at:
+    async with web_staged(httpProxyTimeout=patient_millis(500)) as at:
         at.broker.answer = echo
         async with at.client.ws_connect(at.url + PATH) as socket:
             for _ in range(messages):
