@@ -118,8 +118,8 @@ async def test_a_key_that_does_not_fit_yet_leaves_the_old_certificate_in_force(t
         stage.proxy.files_may_have_changed()
         await stage.until(lambda: reloads(stage, "refused") == 1, "a refusal")
         await (await tls_client(stage, client_context("first"))).connect()
-        # Nobody asks again: it is looked at again soon.
-        files.key.write_bytes(whole.key.read_bytes())
+        # Nobody asks again: it is looked at again soon, and must not be seen half written.
+        whole.key.replace(files.key)
         await stage.until(lambda: reloads(stage, "applied") == 1, "the new files")
         await (await tls_client(stage, client_context("second"))).connect()
         # Half a pair is one fault, however often it was looked at.
