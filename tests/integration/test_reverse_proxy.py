@@ -9,6 +9,7 @@ from aiohttp import web
 
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import staged
+from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import fake_web_broker, fine, redirect_to, silent
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -203,8 +204,7 @@ async def test_redirects_lead_only_where_this_proxy_may_go(location: str) -> Non
 
 
 async def test_a_broker_that_is_down_is_a_clear_error_and_its_return_is_noticed() -> None:
-    async with fake_web_broker() as broker:
-        port = broker.port
+    port = free_port()
     async with staged(brokerWebServiceURL=f"http://127.0.0.1:{port}") as stage, aiohttp.ClientSession() as client:
         url = f"http://127.0.0.1:{stage.proxy.web_port}{ADMIN}"
         async with client.get(url) as answer:
@@ -219,8 +219,7 @@ async def test_a_broker_that_is_down_is_a_clear_error_and_its_return_is_noticed(
 
 
 async def test_several_brokers_take_turns_and_one_that_is_down_is_passed_over() -> None:
-    async with fake_web_broker() as gone:
-        down = gone.url
+    down = f"http://127.0.0.1:{free_port()}"
     async with fake_web_broker() as other, fake_web_broker() as broker:
         urls = f"{broker.url},{down},{other.url}"
         async with staged(brokerWebServiceURL=urls) as stage, aiohttp.ClientSession() as client:
