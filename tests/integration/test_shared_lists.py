@@ -122,8 +122,8 @@ async def test_a_question_lost_twice_is_one_error_for_each() -> None:
         for client in members:
             assert (await client.error(1)).error == ServerError.ServiceNotReady
             await client.ping()
-        # The second loss may be a connection that had ended already: then the broker never saw that question.
-        assert stage.proxy.counters.requests.list_questions == 3
+        # The second loss may be a connection that had ended already: then nobody was asked once more.
+        assert stage.proxy.counters.requests.list_questions <= 3
 
 
 # --- writing --------------------------------------------------------------------------------------

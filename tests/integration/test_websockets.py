@@ -1,6 +1,7 @@
 """WebSockets passed through: frames both ways, ends, refusals, and who pays for a side that does not read."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import aiohttp
@@ -112,6 +113,19 @@ async def test_a_silent_tunnel_ends(messages: int) -> None:
         assert at.stage.caused("idle") == 1
 
 
+async def test_bytes_that_come_as_the_idle_time_ends_are_no_failure_of_the_tunnel() -> None:
+    idle_millis = patient_millis(200)
+    async with web_staged(httpProxyTimeout=idle_millis) as at:
+        at.broker.answer = echo
+        client = await opened(at)
+        assert client.send_now(b"\x82\x81\0\0\0\0x") == 7
+        client.deliver()
+        # The proxy learns of both at once.
+        held_up(1.2 * idle_millis / 1000)
+        await client.rest()
+        await at.stage.until(lambda: at.stage.caused("idle") == 1, "the tunnel ended as idle")
+
+
 async def test_a_client_that_does_not_read_stops_the_broker() -> None:
     sent = 0
 
@@ -129,6 +143,11 @@ async def test_a_client_that_does_not_read_stops_the_broker() -> None:
         await stands_still(lambda: sent)
         # What the kernel's buffers of both connections may hold, and the windows.
         assert 0 < sent < 20_000_000
+
+
+def held_up(seconds: float) -> None:
+    """Keep the loop from running, as a step that takes long does."""
+    time.sleep(seconds)
 
 
 async def stands_still(reading: Callable[[], int]) -> None:

@@ -286,7 +286,9 @@ class _Tunnel:
 
     def _goes_on(self, clock: asyncio.Timeout) -> None:
         self.active_at = asyncio.get_running_loop().time()
-        clock.reschedule(self.active_at + self._idle_seconds)
+        # Bytes may come in the turn in which the idle time ends, and a clock that has struck cannot be put forward.
+        if not clock.expired():
+            clock.reschedule(self.active_at + self._idle_seconds)
 
     async def _to_broker(
         self, from_client: asyncio.StreamReader, to_broker: asyncio.StreamWriter, clock: asyncio.Timeout
