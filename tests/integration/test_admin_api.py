@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
 from proxy.web.admin.views import Views
 from tests.support.clients.async_client import LOOPBACK, eventually
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient
 from tests.support.proxies.events import CheckedSink
 from tests.support.proxies.proxy_under_test import TIGHT, jammed, namespace, queued_for_heap
 from tests.support.web.admin_api import TOKEN, AdminStage, Answered, admin_staged, ask, connect, raw
@@ -203,8 +204,10 @@ async def test_a_wrong_request_gets_one_clear_error(api: AdminStage) -> None:
 async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
     api: AdminStage, request_bytes: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
-    answer = await raw(api.path, request_bytes)
+    with monkeypatch.context() as patch:
+        # For the garbage alone: what is asked behind it may take its time.
+        patch.setattr(listener, "REQUEST_SECONDS", 0.3)
+        answer = await raw(api.path, request_bytes)
     assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
     await api.nobody_asks()
     assert (await api.get("/v1/top"))["proxy"]["state"] == "serving"
@@ -229,19 +232,23 @@ async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
     admin = api.stage.proxy.admin
     monkeypatch.setattr(api.stage.proxy, "shown", lambda: {"much": "x" * 8_000_000})
     with ExitStack() as held:
+        ends = select.poll()
         for request in (b"", b"GET /v1", GET_TOP):
             sock = held.enter_context(socket.socket(socket.AF_UNIX))
             sock.connect(str(api.path))
             sock.sendall(request)
-        await eventually(lambda: len(admin) == 3, "three places taken")
-        await eventually(lambda: not len(admin), "all cut")
+            # The end is seen without a read, which would help the stuck one.
+            ends.register(sock, select.POLLRDHUP)
+        await eventually(lambda: len(ends.poll(0)) == 3, "all cut")
+        await eventually(lambda: not len(admin), "no place held")
 
 
 @keys(at_address=True)
 async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
     api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
+    # All of them have to begin in this time.
+    monkeypatch.setattr(listener, "ANSWER_SECONDS", patient(0.3))
     made, ended = Counter[int](), set[int]()
 
     def endless(_: Views, asked: Mapping[str, object]) -> Rows:
@@ -451,6 +458,8 @@ async def test_silent_connections_give_way_to_the_operator(
     source: str, silent_seconds: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(slots, "SILENT_SECONDS", silent_seconds)
+    # None ends by its own clock: nobody would take its place.
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 3600.0)
     async with operated(tmp_path, monkeypatch) as api:
         with ExitStack() as held:
 
