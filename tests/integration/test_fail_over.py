@@ -18,6 +18,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, schema_frame
 from tests.support.faults.proxy import FaultProxy, fault_proxies, service_url
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.proxies.targets import refused_target
 from tests.support.sockets.names import SystemNames
@@ -121,7 +122,7 @@ async def test_a_lookup_under_way_is_made_again_by_another_broker() -> None:
 
 
 async def test_a_broker_that_accepts_and_stays_silent_is_passed_over() -> None:
-    async with several(brokerProxyConnectTimeoutMs=150) as ways:
+    async with several(brokerProxyConnectTimeoutMs=patient_millis(300)) as ways:
         ways.ways[0].flows.clear()
         client = await ways.stage.connected()
         for _ in range(4):
