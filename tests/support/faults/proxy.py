@@ -13,6 +13,7 @@ from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.faults.carried import Carried
 from tests.support.faults.kinds import End, Fault, Point
+from tests.support.sockets.ports import free_port
 
 
 class FaultProxy:
@@ -37,7 +38,8 @@ class FaultProxy:
         self._crashes: list[BaseException] = []
         self._scope = TaskScope(self._crashes.append)
         self._listening: socket.socket | None = None
-        self.port = port
+        # No port that the kernel gives away: while it refuses, or at another host, somebody else may have it.
+        self.port = port or free_port()
         self.listen()
 
     @property
