@@ -5,6 +5,7 @@ import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import pytest
@@ -76,6 +77,9 @@ async def stalled(stage: Stage, broker: RawBroker, count: int) -> list[tuple[Pai
         pair = await joined(stage, broker)
         (relay,) = set(stage.proxy.sessions.all_relays()) - known
         found.append((pair, relay, await pour(pair, relay)))
+    # An engine that gets no processor reads later than the pour looks.
+    await stage.until(lambda: pool_of(stage).used_bytes >= pool_of(stage).limit_bytes, "a pool that is used up")
+    await stage.until(lambda: pool_of(stage).muted, "relays that wait for memory")
     return found
 
 
@@ -116,9 +120,10 @@ async def test_k1_one_pool_bounds_what_all_relays_hold_and_every_byte_arrives() 
         assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
         assert held(stage) <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
         assert pool.muted > 0
-        for pair, relay, size in pairs:
+        for pair, _, size in pairs:
             assert await read_all(pair, size) == expected_bytes(0, size)
-            assert unsent(relay, TO_CLIENT) == 0
+        # A client may have read bytes before the engine counts them.
+        await stage.until(lambda: not any(unsent(relay, TO_CLIENT) for _, relay, _ in pairs), "nothing unsent")
         await stage.until(lambda: pool.used_bytes == 0 and pool.muted == 0, "all memory back")
 
 
@@ -202,10 +207,10 @@ def processor_seconds() -> float:
 async def test_k10_a_wait_for_memory_burns_no_processor() -> None:
     async with pooled() as (stage, broker):
         await stalled(stage, broker, MANY)
-        before = processor_seconds()
+        before, began = processor_seconds(), perf_counter()
         await asyncio.sleep(1)
         # Half a core would be a loop without an end; the test's own clocks take some.
-        assert processor_seconds() - before < 0.5
+        assert processor_seconds() - before < 0.5 * (perf_counter() - began)
 
 
 async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> None:
@@ -223,7 +228,7 @@ async def test_k11_metrics_say_what_is_used_and_how_long_it_was_used_up() -> Non
         assert "overshoots_total" in page
         for pair, _, size in pairs:
             await read_all(pair, size)
-        await stage.until(lambda: pool.used_bytes == 0, "memory")
+        await stage.until(lambda: pool.used_bytes == 0 and pool.muted == 0, "memory, and nobody who waits")
         muted, depleted = pool.muted_seconds, pool.depleted_seconds
         await asyncio.sleep(0.01)
         assert (pool.muted_seconds, pool.depleted_seconds) == (muted, depleted)
