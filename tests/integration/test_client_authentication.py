@@ -29,7 +29,7 @@ from tests.support.auth.tls import PemFiles, authority, client_context, tls_clie
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import PING, AsyncClient, connect_frame, schema_frame, topics_frame
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -264,9 +264,9 @@ BOTH = pytest.mark.parametrize("forwarding", [NOT_FORWARDING, FORWARDING], ids=[
 
 async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itself() -> None:
     async with staged(**SIGNED, authenticationRefreshCheckSeconds=1) as stage:
-        client = await admitted(stage, presenting(token_of("alice", exp=time.time() + 2)))
+        client = await admitted(stage, presenting(token_of("alice", exp=time.time() + patient(2))))
         await challenged(client)
-        await client.send(response(token_of("alice", exp=time.time() + 3)))
+        await client.send(response(token_of("alice", exp=time.time() + patient(3))))
         await client.topics(namespace(0))
         await challenged(client)
         assert await client.rest() == b""
