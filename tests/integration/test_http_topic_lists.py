@@ -142,7 +142,7 @@ async def test_a_broker_that_stops_in_the_middle_of_a_list_is_not_waited_for_wit
         await asyncio.sleep(3600)
         raise AssertionError
 
-    async with web_staged(**SMALL, httpProxyTimeout=300) as at:
+    async with web_staged(**SMALL, httpProxyTimeout=patient_millis(300)) as at:
         at.broker.answer = stops
         reader = await slow_reader(at)
         with pytest.raises(Closed):
