@@ -17,10 +17,11 @@ from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.proxy import Proxy
+from proxy.telemetry.events import log
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, command_of, topics_frame
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import MIB, staged
 from tests.support.proxies.running_proxy import proxy_and_broker
 from tests.support.web.web_pages import Scrape, scrape
@@ -61,6 +62,12 @@ leave(0, THREAD_NAME)
 
 
 Rude = Callable[[AsyncClient], Awaitable[None]]
+
+
+@pytest.fixture(autouse=True)
+def time_to_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the writer's thread the time of this machine for what is left at the end."""
+    monkeypatch.setattr(log, "LEAST_CLOSE_SECONDS", patient(log.LEAST_CLOSE_SECONDS))
 
 
 def put(proxy: Proxy, count: int) -> None:
