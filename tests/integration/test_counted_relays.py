@@ -227,6 +227,9 @@ async def test_a_limit_holds_for_all_clients_of_a_topic_whichever_engine_has_the
 async def test_a_drip_passes_one_frame_and_the_pause_holds_on() -> None:
     async with counted() as pair:
         await passed(pair, OPENED + SMALL[:20])
+        # A thread that has passed something else behind that is not about to read once more.
+        await pair.broker.send(b"x")
+        assert await pair.client.receive(1) == b"x"
         relay = pair.relay
         relay.pause(TO_BROKER, PauseReason.THRESHOLD)
         large = send_frame(1, payload=bytes(100_000))
