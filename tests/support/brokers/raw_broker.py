@@ -48,7 +48,8 @@ async def raw_broker(
     async def one(peer: AsyncClient) -> None:
         try:
             await serve(peer)
-        except Closed:
+        except (Closed, ConnectionError):
+            # A proxy that stops may leave while it is being answered.
             pass
         finally:
             peer.close()
