@@ -69,10 +69,13 @@ async def test_relays_that_drip_and_stand_still_hold_up_nobody_and_leave_nothing
                 peer.send_now(piece)
             await served(neighbour)
             most_pooled = max(most_pooled, pooled(stage))
+        # Threads that get no processor read later than this loop has its rounds.
+        await stage.until(lambda: pooled(stage) > 0, "bytes for clients that read nothing")
+        most_pooled = max(most_pooled, pooled(stage))
         native = stage.proxy.relay_engines.native
         threads = 0 if native is None else len(native.pairs.beats())
         # A read of the loop and of each thread may pass the pool's limit; without a pool each relay has a read.
-        assert 0 < most_pooled <= (CROWD if pool_mb < 0 else MIB // READ_BYTES + threads + 1) * READ_BYTES
+        assert most_pooled <= (CROWD if pool_mb < 0 else MIB // READ_BYTES + threads + 1) * READ_BYTES
         assert CROWD * NARROW_BYTES < await weighed(stage) <= CROWD * NARROW_SUM <= SOCKETS_MB * MIB
         assert len(list(stage.proxy.sessions.all_relays())) == 2 * CROWD
         for peer in broker.peers[:CROWD]:
