@@ -16,6 +16,7 @@ from tests.integration.test_floods import Iterations, noted
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 from tests.support.sockets.names import SystemNames
 
@@ -95,7 +96,8 @@ async def test_names_that_hang_for_one_address_hold_up_no_client_of_another(monk
 
 @pytest.mark.threat("hanging-name-threads")
 async def test_names_that_hang_leave_their_threads_to_others_and_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resolver, "RESOLVE_SECONDS", 0.2)
+    # Names that resolve have this long, too, to be given a thread and to come back from it.
+    monkeypatch.setattr(resolver, "RESOLVE_SECONDS", patient(0.2))
     async with street(monkeypatch) as town:
         # More of one address than run at once: those behind them have a thread once these are given up.
         crowd = await town.make_up("hanging", MADE_UP)
