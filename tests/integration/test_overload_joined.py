@@ -19,6 +19,7 @@ from tests.integration.test_direct_mode import Pair, greet, joined
 from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import LOOPBACK
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 from tests.support.sockets.producer_frames import bare, close_frame, producer_frame, send_frame, subscribe_frame
@@ -187,7 +188,9 @@ async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, mon
 async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keys = THRESHOLD | {"overloadDripMillis": "1000", "overloadMaxPauseMillis": "1000"}
+    # Between two ends of a pause there must be time to see the first alone.
+    millis = str(patient_millis(1000))
+    keys = THRESHOLD | {"overloadDripMillis": millis, "overloadMaxPauseMillis": millis}
     async with pressed(tmp_path, monkeypatch, keys) as (stage, broker, pressure):
         pair = await producing(stage, broker)
         pressure.set(0.9)
