@@ -12,16 +12,19 @@ from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker, request
 from tests.support.clients.async_client import AsyncClient, schema_frame
 from tests.support.faults.proxy import fault_proxies, service_url
-from tests.support.proxies.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import MIB, NAME_BYTES, TOPIC, TOPICS, Stage, namespace, staged
 
 # Of heap memory, and of direct memory.
 LIMIT_MB = 4
 ANNOUNCED_BYTES = 7 * MIB // 2
 # The second goes behind the first, on the only connection there is then; the third has the other connection.
 QUESTIONS = 3
+# Which broker is the home of each hangs on the ports: of 20, one run in some thousand had too few at one of them.
+NAMESPACES = 60
 ANSWERS = {
     pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE,
     pb.BaseCommand.GET_SCHEMA: CommandType.GET_SCHEMA_RESPONSE,
@@ -55,6 +58,7 @@ async def one_of_two_is_stuck(**keys: Any) -> AsyncIterator[TwoBrokers]:
         raw_broker(announce) as stuck,
         fault_proxies(1) as ways,
         staged(
+            GeneratedTopics(NAMESPACES, TOPICS, NAME_BYTES),
             brokerServiceURL=f"{service_url(ways)},127.0.0.1:{stuck.port}",
             maxTopicListInFlightHeapMemSizeMB=LIMIT_MB,
             **keys,
@@ -62,7 +66,7 @@ async def one_of_two_is_stuck(**keys: Any) -> AsyncIterator[TwoBrokers]:
     ):
         ways[0].target_port = stage.broker.port
         home = stage.proxy.broker_side.brokers.home
-        names = [namespace(number) for number in range(20)]
+        names = [namespace(number) for number in range(NAMESPACES)]
         theirs = [name for name in names if home(name).port == stuck.port]
         yield TwoBrokers(stage, stuck, announced, theirs, [name for name in names if name not in theirs])
         # Nothing else ends what is outstanding.
