@@ -16,6 +16,7 @@ from proxy.cli.health import obstacle_of
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually
 from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, Stage, config_for, namespace, staged
+from tests.support.sockets.ports import free_port, free_ports
 from tests.support.tools import ipv6_loopback
 from tests.support.web.web_pages import get
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -59,7 +60,8 @@ async def test_where_ipv6_takes_both_families_brokers_are_told_a_client_s_ipv4_a
 
 
 async def test_clients_and_web_pages_are_served_on_each_address() -> None:
-    async with staged(bindAddress=f"{LOOPBACK},{OTHER}") as stage:
+    port, web_port = free_ports(2)
+    async with staged(bindAddress=f"{LOOPBACK},{OTHER}", servicePort=port, webServicePort=web_port) as stage:
         for host in (LOOPBACK, OTHER):
             client = await client_at(stage, socket.AF_INET, (host, stage.proxy.port))
             await client.connect()
@@ -151,7 +153,8 @@ def monitors(stage: Stage) -> int:
 
 @pytest.mark.threat("beyond-metrics-port")
 async def test_the_port_for_monitors_has_their_pages_and_nothing_else() -> None:
-    async with web_staged(metricsPort="0", metricsBindAddress=OTHER) as at:
+    # The kernel gives each address ports of its own: a port 0 here might be another test's at the other address.
+    async with web_staged(metricsPort=free_port(), metricsBindAddress=OTHER) as at:
         port = monitors(at.stage)
         for path in ("/metrics", "/healthz", "/readyz", "/status.html"):
             assert (await get(port, path, at=OTHER)).status == 200, path

@@ -16,6 +16,7 @@ from protocol.errors import ServerError
 from proxy.core.errors import OverLimit
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.sockets.ports import free_port
 from tests.support.web.browser import Tab, browsing
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import get
@@ -71,7 +72,8 @@ async def test_the_numbers_are_for_this_machine_only() -> None:
 
 
 async def test_a_listener_of_its_own_shows_the_numbers_to_whoever_reaches_it() -> None:
-    async with staged(webBindAddress="127.0.0.2", bindAddress="127.0.0.1") as stage:
+    # The kernel gives each address ports of its own: a port 0 here might be another test's at the other address.
+    async with staged(webBindAddress="127.0.0.2", bindAddress="127.0.0.1", webServicePort=free_port()) as stage:
         assert (await asked(stage, "/ui/state", host="metrics.example", at="127.0.0.2"))[0] == 200
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection(LOOPBACK, stage.proxy.web_port)
