@@ -72,8 +72,8 @@ class Running:
 
     def _lines(self) -> list[dict[str, Any]]:
         # The kernel may show a part of the line that is being written, the last one.
-        written = self.log.read_text().rpartition("\n")[0]
-        return [json.loads(line) for line in written.splitlines() if line.startswith("{")]
+        written = self.log.read_bytes().rpartition(b"\n")[0]
+        return [json.loads(line) for line in written.splitlines() if line.startswith(b"{")]
 
     def descriptors(self) -> int:
         """Count open files; a file that is only just read is not counted."""
