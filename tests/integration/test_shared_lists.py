@@ -101,8 +101,9 @@ async def test_each_member_gets_the_brokers_error_under_its_own_request_id(code:
         assert stage.outcome("failed") == 5
 
 
+# With two connections a question may go to the other, which is lost, too, and is not asked a third time.
 async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
-    async with staged() as stage:
+    async with staged(brokerConnectionsPerKey=1) as stage:
         members = await waiting_for_the_broker(stage)
         stage.broker.script.gates.clear()
         for session in list(stage.broker.connections):
@@ -113,7 +114,7 @@ async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
 
 
 async def test_a_question_lost_twice_is_one_error_for_each() -> None:
-    async with staged() as stage:
+    async with staged(brokerConnectionsPerKey=1) as stage:
         members = await waiting_for_the_broker(stage)
         stage.broker.script.gates.clear()
         stage.broker.script.cut_mid_frame[LISTS] = 1000
@@ -122,8 +123,7 @@ async def test_a_question_lost_twice_is_one_error_for_each() -> None:
         for client in members:
             assert (await client.error(1)).error == ServerError.ServiceNotReady
             await client.ping()
-        # The second loss may be a connection that had ended already: then nobody was asked once more.
-        assert stage.proxy.counters.requests.list_questions <= 3
+        assert stage.proxy.counters.requests.list_questions == 3
 
 
 # --- writing --------------------------------------------------------------------------------------
