@@ -138,6 +138,7 @@ async def test_killed_clients_leave_nothing_of_their_permits_and_relays(api: Adm
         killed = await api.ask("DELETE", f"/v1/connections/{row['id']}")
         assert (killed.status, killed.document["client"]) == (200, name)
         await api.is_gone(row["id"])
+        assert (await api.ask("DELETE", f"/v1/connections/{row['id']}")).status == 404
     await relayed.rest()
     await eventually(lambda: len(api.stage.broker.connections) < connections, "the broker's side of the relay gone")
     # Those it held up go on; the reader's memory is free.

@@ -78,8 +78,8 @@ async def stalled(stage: Stage, broker: RawBroker, count: int) -> list[tuple[Pai
         (relay,) = set(stage.proxy.sessions.all_relays()) - known
         found.append((pair, relay, await pour(pair, relay)))
     # An engine that gets no processor reads later than the pour looks.
-    await stage.until(lambda: pool_of(stage).used_bytes >= pool_of(stage).limit_bytes, "a pool that is used up")
-    await stage.until(lambda: pool_of(stage).muted, "relays that wait for memory")
+    pool = pool_of(stage)
+    await stage.until(lambda: pool.used_bytes >= pool.limit_bytes and pool.muted, "a pool used up, and waited for")
     return found
 
 

@@ -101,11 +101,12 @@ async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
         await direct_taken(stage)
         await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
-        behind = [await stage.connected() for _ in range(6)]
-        for number, client in enumerate(behind, 1):
-            await client.ask_topics(namespace(1 + number))
+        behind = []
+        for number in range(2, 8):
+            behind.append(await stage.connected())
+            await behind[-1].ask_topics(namespace(number))
             # One after the other: the first is answered first, and overshoots.
-            await stage.until(lambda asked=number: stage.outstanding == asked, "a question on the one connection")  # type: ignore[misc]
+            await stage.until(lambda: stage.outstanding == len(behind), "a question on the one connection")
         began = stage.proxy.loop.time()
         gate.set()
         for client in behind[1:]:

@@ -3,6 +3,8 @@
 import fcntl
 import select
 import socket
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
@@ -76,6 +78,13 @@ class Relays:
             assert ready, "no event came"
             self._seen = [Event(*event) for event in self.engine.events(100)]
         return self._seen.pop(0)
+
+
+def settled(condition: Callable[[], object]) -> None:
+    """Wait until a condition holds, at most as long as a slow machine takes; the test looks whether it does."""
+    until = time.monotonic() + patient(10)
+    while not condition() and time.monotonic() < until:
+        time.sleep(0.001)
 
 
 def received(far: socket.socket, count: int) -> bytes:

@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from proxy.cli.demo.broker import raise_file_limit
-from tests.native.relays import ENDED, TO_BROKER, TO_CLIENT, Pair, Relays, received
-from tests.support.patience import patient
+from tests.native.relays import ENDED, TO_BROKER, TO_CLIENT, Pair, Relays, received, settled
 
 MOST_PAIRS = 20_000
 DESCRIPTORS_A_PAIR = 4
@@ -126,9 +125,7 @@ def rounds_in_a_second(engine: Any) -> int:
 def test_a_thousand_pairs_without_anything_to_do_wake_no_thread(relays: Relays, room: int) -> None:
     pairs = [has_nothing_to_do(relays, number % 5) for number in range(min(1_000, room))]
     # Behind the last news of the kernel; a stuck pipe is given back after a second, once.
-    until = time.monotonic() + patient(10)
-    while rounds_in_a_second(relays.engine) > MOST_ROUNDS_A_SECOND and time.monotonic() < until:
-        pass
+    settled(lambda: rounds_in_a_second(relays.engine) <= MOST_ROUNDS_A_SECOND)
     assert rounds_in_a_second(relays.engine) <= MOST_ROUNDS_A_SECOND
     assert relays.engine.events(EVENTS_A_STEP) == []
     # They are alive all the same.

@@ -9,7 +9,6 @@ import struct
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,10 @@ from tests.native.relays import (
     FRAMES,
     TO_CLIENT,
     Event,
+    Pair,
     Relays,
     received,
+    settled,
 )
 from tests.support.patience import patient
 from tests.support.sockets.frames import ping, send, watch_success
@@ -73,15 +74,17 @@ def test_close_and_abort_end_a_pair(relays: Relays) -> None:
         assert relays.engine.snapshot_of(pair.id) is None
 
 
+def has_counted(relays: Relays, pair: Pair, count: int) -> None:
+    settled(lambda: relays.engine.snapshot_of(pair.id)[1] >= count)
+
+
 def test_snapshot_has_a_record_of_the_declared_layout_for_each_pair(extension: Any, relays: Relays) -> None:
     pairs = [relays.join() for _ in range(3)]
     for count, pair in enumerate(pairs, 1):
         pair.client.sendall(b"x" * count)
         received(pair.broker, count)
         # The thread may count them only after their receiver has read them.
-        until = time.monotonic() + patient(10)
-        while relays.engine.snapshot_of(pair.id)[1] < count and time.monotonic() < until:
-            time.sleep(0.001)
+        has_counted(relays, pair, count)
         relays.engine.pause(pair.id, TO_CLIENT, RATE)
     layout = struct.Struct(extension.RECORD)
     records = {record[0]: record for record in layout.iter_unpack(relays.engine.snapshot())}
@@ -152,9 +155,7 @@ def test_threads_have_names_block_all_signals_and_are_gone_after_a_stop(relays: 
     assert signal.SIGTERM not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
     relays.engine.stop()
     # The kernel wakes who joins a thread a moment before the thread has left the list.
-    deadline = time.monotonic() + patient(10)
-    while threads_of_the_engine() and time.monotonic() < deadline:
-        time.sleep(0.01)
+    settled(lambda: not threads_of_the_engine())
     assert threads_of_the_engine() == []
     relays.engine.stop()
 
