@@ -25,20 +25,22 @@ def looks(count: int) -> tuple[Callable[[], float], threading.Event]:
     return lambda: next(moments), stop
 
 
-def deep(calls: int, gate: threading.Event) -> None:
+def deep(calls: int, there: threading.Event, gate: threading.Event) -> None:
     if calls:
-        deep(calls - 1, gate)
+        deep(calls - 1, there, gate)
     else:
+        there.set()
         gate.wait()
 
 
 @contextmanager
 def waiting(name: str, calls: int = 1) -> Iterator[None]:
     """Run a thread that waits in `deep`."""
-    gate = threading.Event()
-    thread = threading.Thread(target=deep, args=(calls, gate), name=name)
+    there, gate = threading.Event(), threading.Event()
+    thread = threading.Thread(target=deep, args=(calls, there, gate), name=name)
     thread.start()
     try:
+        assert there.wait(patient(30))
         yield
     finally:
         gate.set()
