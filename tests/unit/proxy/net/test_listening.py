@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from proxy.net.listen.listening import Handed, ListeningSockets, PortPurpose, place_of, port_of
+from tests.support.sockets.ports import free_port
 
 SERVICE = PortPurpose("servicePort")
 BACKLOG = 16
@@ -45,7 +46,8 @@ def test_several_addresses_have_the_same_free_port(held: ExitStack) -> None:
 
 
 def test_an_address_that_cannot_be_had_leaves_none_open_and_is_named_with_its_key(held: ExitStack) -> None:
-    taken = port_of(server(held, "127.0.0.2"))
+    # Of the kernel's own ports, one of others may be in use at 127.0.0.1.
+    taken = port_of(server(held, "127.0.0.2", free_port()))
     sockets = ListeningSockets()
     with pytest.raises(
         OSError, match=rf"cannot listen on 127\.0\.0\.2:{taken} \(servicePort\): address already in use"
@@ -75,7 +77,7 @@ def test_any_free_port_is_the_one_that_the_process_before_had_for_the_same(held:
 
 
 def test_what_is_handed_over_for_another_address_is_closed_and_named(held: ExitStack) -> None:
-    given = server(held)
+    given = server(held, port=free_port())
     port = port_of(given)
     sockets = ListeningSockets([Handed(given)])
     (found,) = listen(held, sockets, "127.0.0.2", port=port)
