@@ -1,5 +1,6 @@
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,8 @@ from proxy.brokers.dialer import ATTEMPTS_AT_ONCE, HEAD_START_SECONDS, Dialer, S
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.errors import BrokerUnavailable
 from proxy.net.dial_places import DialPlaces
-from tests.support.loops.loops import LoopFactory, both_loops, run_on, run_virtual
+from tests.support.loops.loops import LoopFactory, both_loops, eventually, run_on, run_virtual
+from tests.support.patience import patient
 from tests.support.sockets.ports import free_port
 from tests.support.tools import ipv6_loopback
 
@@ -38,6 +40,8 @@ def silent_broker(address: str = HOME, port: int = 0) -> Iterator[int]:
     """Listen with a full queue, so that the kernel answers nobody any more."""
     with socket.create_server((address, port), backlog=0) as listener, socket.socket() as first:
         first.connect(listener.getsockname())
+        # The one that fills the queue may come into it after its own end of the connection is open.
+        assert select.select([listener], [], [], patient(5))[0]
         yield listener.getsockname()[1]
 
 
@@ -129,7 +133,7 @@ class TestConnecting:
                 with pytest.raises(BrokerUnavailable):
                     await Dial(0.02).reach(port, HOME, HOME)
             task = asyncio.get_running_loop().create_task(Dial().reach(silent, HOME))
-            await asyncio.sleep(0.005)
+            await eventually(lambda: open_files() != before, "a socket of the dial")
             assert open_files() == before + 1
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
