@@ -11,6 +11,7 @@ from proxy.web import server as web_server
 from proxy.web.http.documents import refusal
 from proxy.web.ui.minutes import KEPT, Minutes
 from proxy.web.ui.page import MOST_VIEWS, _SharedDocument
+from tests.support.clients.async_client import AsyncClient
 from tests.support.web.web_parts import config, running
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -65,7 +66,12 @@ async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_
 ) -> None:
     monkeypatch.setattr(web_server, "IDLE_SECONDS", 0.01)
     async with running() as server:
-        assert await server.raw(first_bytes) == b""
+        assert server.port.port is not None
+        client = await AsyncClient.open(server.port.port)
+        # What comes behind the end is answered with a reset.
+        await client.send(first_bytes)
+        assert await client.rest() == b""
+        client.close()
         assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 1
 
 
