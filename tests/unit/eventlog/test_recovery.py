@@ -20,12 +20,12 @@ from tests.unit.eventlog.parts import BOOT, HEADER, file_line, file_settings, fi
 
 OTHER_BOOT = "fedcba9876543210"
 ROOT = Path(__file__).parents[3]
-# Writes flush after flush, says how many events are safe, and does so until it is killed.
+# Writes flush after flush to one file, says how many events are safe, and does so until it is killed.
 WRITER = """
 import json, sys
 from pathlib import Path
 from tests.unit.eventlog.parts import file_line
-line = file_line(Path(sys.argv[1]), boot_id=sys.argv[2])
+line = file_line(Path(sys.argv[1]), boot_id=sys.argv[2], max_age_seconds=1e9, max_bytes=2**40)
 now = 100.0
 while True:
     line.put(50, client_id="c" * 100)
