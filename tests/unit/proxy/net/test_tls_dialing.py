@@ -22,6 +22,7 @@ from tests.support.auth.tls import Sealer, certificate, client_context, server_c
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.loops.async_tests import on_both_loops
 from tests.support.loops.loops import eventually
+from tests.support.patience import patient
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
 OPTIONS = SocketOptions(0, 1, 1, 0)
@@ -49,13 +50,13 @@ def _target(name: str) -> str:
 class Calls:
     """A dialer with TLS, and what it has counted."""
 
-    def __init__(self, timeout_seconds: float = 5.0, with_tls: bool = True) -> None:
+    def __init__(self, timeout_seconds: float | None = None, with_tls: bool = True) -> None:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
         shared = TlsShared(LoopBudget(loop, perf_counter))
         context = client_context()
         tls = BrokerTls(loop, shared, lambda: context, self.counters.tls) if with_tls else None
-        self.dialer = Dialer(loop, OPTIONS, timeout_seconds, tls)
+        self.dialer = Dialer(loop, OPTIONS, patient(5.0) if timeout_seconds is None else timeout_seconds, tls)
 
     async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:
         loop = asyncio.get_running_loop()
@@ -114,7 +115,7 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> No
     scope, before = TaskScope(lambda error: None), open_files()
     with listening() as listener:
         scope.start(answer(listener))
-        calls = Calls(timeout_seconds=5.0 if said else 0.05)
+        calls = Calls(timeout_seconds=None if said else 0.05)
         with pytest.raises(BrokerUnavailable, match="wrong version" if said else "brokerProxyConnectTimeoutMs"):
             await calls.to(listener)
         assert calls.handshakes("done") == 0
