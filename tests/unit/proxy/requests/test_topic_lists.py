@@ -75,6 +75,17 @@ def test_members_of_a_group_time_out_each_at_its_own_time(stage: ListStage) -> N
     assert late.commands()[0].type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
 
 
+def test_a_list_that_begins_within_a_second_is_prompt_and_a_later_one_is_not(stage: ListStage) -> None:
+    warm(stage)
+    for seconds in (0.9, 1.1):
+        stage.ask(stage.client())
+        stage.step()
+        stage.advance(seconds)
+        answer(stage, stage.asked()[0])
+    counters = stage.counters.requests
+    assert (counters.lists_due, counters.lists_prompt) == (3, 2)
+
+
 def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
     return [key for key, _ in semaphore.top_holders(9)]
 
