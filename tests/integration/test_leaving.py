@@ -4,8 +4,10 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
@@ -145,27 +147,42 @@ async def test_a_sidecar_does_not_outlive_its_time_for_an_application_that_stays
 # --- the service manager --------------------------------------------------------------------------
 
 
+Messages = SimpleQueue[str]
+
+
 @pytest.fixture
-def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
+def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Messages]:
+    """Give what a service manager hears; a thread hears it, since the kernel keeps 10 messages, a second of them."""
+    messages = Messages()
+
+    def listen() -> None:
+        while message := listening.recv(4096):
+            messages.put(message.decode())
+
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
-        listening.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "200000")
         monkeypatch.delenv("WATCHDOG_PID", raising=False)
-        yield listening
+        thread = threading.Thread(target=listen)
+        thread.start()
+        try:
+            yield messages
+        finally:
+            listening.shutdown(socket.SHUT_RD)
+            thread.join()
 
 
-async def heard(listening: socket.socket, beginning: str) -> list[str]:
-    """Read messages until one begins so; give all of them."""
-    messages: list[str] = []
-    async with in_time():
-        while not messages or not messages[-1].startswith(beginning):
-            messages.append((await asyncio.get_running_loop().sock_recv(listening, 4096)).decode())
-    return messages
+async def heard(manager: Messages, beginning: str) -> list[str]:
+    """Take messages until one begins so; give all of them."""
+    found: list[str] = []
+    while not found or not found[-1].startswith(beginning):
+        await eventually(lambda: not manager.empty(), beginning)
+        found.append(manager.get())
+    return found
 
 
-async def test_the_service_manager_hears_of_start_reload_and_end(tmp_path: Path, manager: socket.socket) -> None:
+async def test_the_service_manager_hears_of_start_reload_and_end(tmp_path: Path, manager: Messages) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
         (ready,) = await heard(manager, "READY=1")
         assert f"STATUS=serving on port {proxy.port}" in ready
@@ -182,7 +199,7 @@ async def test_the_service_manager_hears_of_start_reload_and_end(tmp_path: Path,
         assert await proxy.exit_code() == 0
 
 
-async def test_the_watchdog_is_fed_while_the_proxy_leaves(tmp_path: Path, manager: socket.socket) -> None:
+async def test_the_watchdog_is_fed_while_the_proxy_leaves(tmp_path: Path, manager: Messages) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker, **FOR_EVER) as proxy:
         await told(proxy, signal.SIGTERM, "leaving")
         await heard(manager, "STOPPING=1")
