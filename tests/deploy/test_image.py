@@ -25,6 +25,7 @@ from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from scripts.image_base import base_from
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
+from tests.support.patience import patient
 from tests.support.programs import ran
 from tests.support.tools import tools, unusable
 
@@ -112,7 +113,7 @@ def started(image: Image, directory: Path, **keys: object) -> Iterator[Contained
         yield Contained(image, process, environment, log)
     finally:
         process.kill()
-        process.wait(30)
+        process.wait(patient(30))
 
 
 def test_it_says_how_it_is_run_and_what_it_is(image: Image) -> None:
@@ -176,7 +177,7 @@ async def serves_and_ends(image: Image, directory: Path) -> None:
             proxy.environment["webServicePort"] = str(await proxy.said("web_port"))
             await asyncio.to_thread(look_from_inside, proxy)
             os.kill(proxy.process.pid, signal.SIGTERM)
-            assert await asyncio.to_thread(proxy.process.wait, 60) == 0, proxy.log.read_text()
+            assert await asyncio.to_thread(proxy.process.wait, patient(60)) == 0, proxy.log.read_text()
 
 
 def look_from_inside(proxy: Contained) -> None:
