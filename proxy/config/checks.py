@@ -1,6 +1,6 @@
 """Checks across keys: contradictions are faults, settings without effect are warnings."""
 
-from typing import Final
+from typing import Any, Final
 
 from proxy.config import java_keys
 from proxy.config.credential_parameters import (
@@ -12,12 +12,26 @@ from proxy.config.credential_parameters import (
 from proxy.config.credential_targets import list_urls, narrowed_keys, plain_targets, secret_keys, url_keys
 from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, is_web_url, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
-from proxy.config.overload_checks import check_overload
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
 from proxy.core.secrets import HIDDEN
 
 _MIB: Final = 1024 * 1024
+# Java and C++ clients fail a message so long after it was sent.
+_SEND_TIMEOUT_MILLIS: Final = 30_000
+# Pairs of a key and the key whose value has to be above its own.
+_IN_ORDER: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = (
+    (ConfigKeys.overload_memory_low_watermark, ConfigKeys.overload_memory_high_watermark),
+    (ConfigKeys.overload_memory_high_watermark, ConfigKeys.overload_memory_hard_watermark),
+    (
+        ConfigKeys.adaptive_publisher_throttling_memory_low_watermark_pct,
+        ConfigKeys.adaptive_publisher_throttling_memory_high_watermark_pct,
+    ),
+    (
+        ConfigKeys.adaptive_publisher_throttling_backlog_low_watermark_pct,
+        ConfigKeys.adaptive_publisher_throttling_backlog_high_watermark_pct,
+    ),
+)
 
 
 def cross_check(loader: Loader, config: ConfigValues) -> None:
@@ -36,7 +50,7 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
         )  # fmt: skip
     _check_times(loader, config)
     _check_relay_engine(loader, config)
-    check_overload(loader, config)
+    _check_overload(loader, config)
     _check_relay_pool(loader, config)
     _check_authorization(loader, config)
     _check_admin_api(loader, config)
@@ -253,6 +267,35 @@ def _check_relay_engine(loader: Loader, config: ConfigValues) -> None:
         loader.fault(threads, "0", expected)
     elif config.relay_engine == "asyncio" and config.num_io_threads:
         loader.doubt(threads, f"{config.num_io_threads} has no effect with {engine.name}=asyncio")
+
+
+def _check_overload(loader: Loader, config: ConfigValues) -> None:
+    """Refuse marks in the wrong order and steps of nothing; warn of settings without effect."""
+    for lower, higher in _IN_ORDER:
+        if config.value(lower) >= config.value(higher):
+            loader.fault(lower, f"{config.value(lower):g}", f"less than {higher.name} ({config.value(higher):g})")
+    change = ConfigKeys.adaptive_publisher_throttling_max_rate_change_factor
+    if config.value(change) <= 0:
+        loader.fault(change, "0", "more than 0: rates could never change")
+    drip, pause = ConfigKeys.overload_drip_millis, ConfigKeys.overload_max_pause_millis
+    if config.value(pause) < config.value(drip):
+        loader.fault(pause, str(config.value(pause)), f"at least {drip.name} ({config.value(drip)})")
+    if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
+        return
+    pauses = (
+        (pause, config.overload_throttle_enabled),
+        (ConfigKeys.publish_throttle_max_pause_millis, config.adaptive_publisher_throttling_enabled),
+    )
+    for key, is_enabled in pauses:
+        if is_enabled and config.value(key) >= _SEND_TIMEOUT_MILLIS:
+            loader.doubt(key, f"{config.value(key)}: clients fail messages after {_SEND_TIMEOUT_MILLIS} (sendTimeout)")
+    tls = config.tls_enabled_with_broker
+    web = ConfigKeys.broker_web_service_url_tls if tls else ConfigKeys.broker_web_service_url
+    signals = ConfigKeys.overload_signals
+    if config.overload_signals == "brokers" and not config.value(web):
+        loader.fault(signals, "brokers", f"proxy, or the brokers in {web.name}: nothing would be watched")
+    elif config.overload_signals == "both" and not config.value(web):
+        loader.doubt(signals, f"brokers are not watched without {web.name}")
 
 
 def _check_relay_pool(loader: Loader, config: ConfigValues) -> None:

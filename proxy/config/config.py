@@ -48,7 +48,7 @@ class Config(ConfigValues):
     ) -> Self:
         """Load all sources; a later source overrides an earlier one. Raise `ConfigError`.
 
-        `environ` follows the Pulsar image (`proxy.config.environment`). `overrides` are the flags by key name.
+        `environ` follows the Pulsar image (`proxy.config.sources`). `overrides` are the flags by key name.
         """
         return cls._build(cls._loaded(path, environ, overrides))
 

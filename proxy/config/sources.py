@@ -2,24 +2,30 @@
 
 Rule: no setting is lost silently. Each fault has file, line, key, got and expected; an unused setting is a warning.
 Checks across keys are in `proxy.config.checks`.
+
+Variables of the environment mean the same as in Pulsar's image (its apply-config-from-env.py), but no file is written,
+since the file system may be read-only. A variable named like a key of proxy.conf, also like a commented key, sets this
+key. `PULSAR_PREFIX_<key>` sets or adds a key and takes precedence over the bare name. The value `${OTHER}` is the value
+of the variable OTHER, or empty without such a variable. Blanks around the value of a bare variable are stripped first.
+The value is then parsed like a line of a properties file, which the image makes of it: a backslash is an escape.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from proxy.config import java_keys
-from proxy.config.environment import PREFIX, settings_of
 from proxy.config.keys.key import BadValue, Key
 from proxy.config.keys_table import ConfigKeys
-from proxy.config.properties import parse_conf
+from proxy.config.properties import parse_conf, unescape
 from proxy.core.files import read_regular
 from proxy.core.secrets import masked, shown_of_unknown
 
 Origin = Literal["default", "file", "env", "flag", "live"]
 
+ENVIRONMENT_PREFIX = "PULSAR_PREFIX_"
 REVERSE_PROXY_PREFIX = "httpReverseProxy."
 _ENVIRONMENT = "environment"
 _FLAGS = "command line"
@@ -91,6 +97,16 @@ class Setting:
     line: int | None = None
     # The variables of a secret have been replaced by their values.
     expanded: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A variable that sets a key; `fault` describes what is wrong with the value."""
+
+    name: str
+    key: str
+    value: str
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +192,7 @@ class Loader:
             return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
 
         for variable in settings_of(environ, stands_in_file):
-            prefixed = "" if variable.name == variable.key else f" ({PREFIX})"
+            prefixed = "" if variable.name == variable.key else f" ({ENVIRONMENT_PREFIX})"
             setting = Setting(variable.key, variable.value, "env", _ENVIRONMENT + prefixed)
             if variable.fault:
                 got = repr(shown_of_unknown(variable.key, variable.value))
@@ -300,6 +316,28 @@ class Loader:
     def where(self, key: Key[Any]) -> Setting:
         """Return the setting of a key, or its default."""
         return self.settings.get(key.name) or Setting(key.name, key.default_text, "default", self.home)
+
+
+def settings_of(environ: Mapping[str, str], stands_in_file: Callable[[str], bool]) -> Iterator[Variable]:
+    """Yield the settings in the environment; a setting that overrides another comes later.
+
+    `stands_in_file` returns whether proxy.conf has a key of this name, set or commented.
+    """
+    for name in sorted(environ):
+        if stands_in_file(name):
+            yield _variable(name, name, environ[name].strip(), environ)
+    for name in sorted(environ):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            yield _variable(name, name.removeprefix(ENVIRONMENT_PREFIX), environ[name], environ)
+
+
+def _variable(name: str, key: str, value: str, environ: Mapping[str, str]) -> Variable:
+    if value.startswith("${") and value.endswith("}"):
+        value = environ.get(value[2:-1], "")
+    try:
+        return Variable(name, key, unescape(value))
+    except ValueError:
+        return Variable(name, key, value, fault="\\u and four hexadecimal digits")
 
 
 def _can_be_asked(url: str) -> bool:

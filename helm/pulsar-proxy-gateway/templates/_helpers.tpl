@@ -147,7 +147,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
-{{- /* The settings with the variables of extraEnvs over configData, as the proxy reads them (proxy/config/environment.py), as JSON: (dict "root" $
+{{- /* The settings with the variables of extraEnvs over configData, as the proxy reads them (proxy/config/sources.py), as JSON: (dict "root" $
 "settings" S). A text that only the cluster knows is "?": valueFrom, $(NAME), ${NAME} of extraEnvFrom. Variables that extraEnvFrom
 itself names cannot be seen here, and NOTES.txt says so. */ -}}
 {{- define "pulsar-proxy.seen" -}}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from proxy.config.config import Config, ConfigError
-from proxy.config.environment import Variable, settings_of
+from proxy.config.sources import Variable, settings_of
 
 KEYS = {"clusterName", "brokerServiceURL", "statusFilePath"}
 
