@@ -12,7 +12,7 @@ from aiohttp import web
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.web.forward import broker_client
-from proxy.web.forward.paced_streams import PIECE_SECONDS
+from proxy.web.forward.websockets import PIECE_SECONDS
 from proxy.web.http import places
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.integration.test_floods import Iterations, noted

@@ -6,6 +6,6 @@ answers need, `headers.py` says which headers pass and which the proxy sets, `ow
 `topic_list_permits.py` has the permits of lists over HTTP.
 Bodies: `bodies.py` streams, `replay_copies.py` keeps what a redirect needs again, `uploads.py` ends slow ones;
 answers: `answer_writer.py`. Servers: `upstreams.py` chooses, `broker_client.py` connects; `visits.py`: a request gives
-way. HTTP lookups: `lookup_answers.py`, `broker_ports.py`. WebSockets: `websockets.py` (credentials that expire, too),
-`open_tunnels.py` (how many), `paced_streams.py` (turns). `settings.py`: keys as limits.
+way. HTTP lookups: `lookup_answers.py`, `broker_ports.py`. WebSockets: `websockets.py` (how many, their turns,
+credentials that expire). `settings.py`: keys as limits.
 """

@@ -2,8 +2,12 @@
 
 Rules: frames are not parsed, so close codes, pings and extensions pass between client and broker. Each direction holds
 at most its window. A tunnel ends when either side ends, when nothing has passed for `httpProxyTimeout`, when the
-client's credentials have expired, or for another tunnel if there are too many (`open_tunnels.py`). A request for a
-tunnel holds a place of the gate only until the tunnel is open. Each end of a tunnel is counted by its cause.
+client's credentials have expired, or for another tunnel if there are too many. A request for a tunnel holds a place of
+the gate only until the tunnel is open. Each end of a tunnel is counted by its cause.
+
+asyncio's streams ask for no turn: an iteration would read every tunnel that has bytes, and run a task for each piece.
+When the time of an iteration is spent, a tunnel is not read on until its turn among the frames of clients comes: turns
+by key (a principal, or an address without one), then by tunnel.
 """
 
 import asyncio
@@ -11,6 +15,7 @@ import socket
 import ssl
 from collections.abc import Callable, Hashable
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp import web
@@ -19,11 +24,11 @@ from yarl import URL
 from proxy.brokers.dialer import connect_socket
 from proxy.brokers.target import BrokerAddress, resolve
 from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
+from proxy.core.key_members import KeyMembers
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.web.forward.broker_client import socket_for, write_at_once
 from proxy.web.forward.headers import UnsafeHeader, to_client
-from proxy.web.forward.open_tunnels import OpenTunnels
-from proxy.web.forward.paced_streams import StreamTurns
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
 from proxy.web.http.errors import HttpRefused
@@ -36,12 +41,35 @@ if TYPE_CHECKING:
     from proxy.web.forward.routes import Destination
 
 TLS_SHUTDOWN_SECONDS: Final = 1.0
+# Passing a piece takes about this long: two steps of a task, a write, and what the socket brings.
+PIECE_SECONDS: Final = 0.0001
+
+
+class _StreamTurns:
+    """The turns of one tunnel, whose key is `key`."""
+
+    __slots__ = ("_budget", "_key")
+
+    def __init__(self, budget: LoopBudget, key: Hashable) -> None:
+        self._budget = budget
+        self._key = key
+
+    def arrived(self, reader: asyncio.StreamReader) -> None:
+        """Stop reading, if the time of this iteration is spent: libuv reads a socket up to 32 times in one."""
+        if self._budget.spent():
+            _rest(reader)
+
+    async def wait(self, reader: asyncio.StreamReader) -> None:
+        """Wait for the turn of a piece that was read from `reader`, which is not read meanwhile."""
+        if self._budget.spent():
+            _rest(reader)
+            await self._budget.client_turn(self._key, PIECE_SECONDS)
 
 
 class _FromClient:
     """Receives the client's bytes of a tunnel, in the place of aiohttp's WebSocket parser."""
 
-    def __init__(self, reader: asyncio.StreamReader, turns: StreamTurns) -> None:
+    def __init__(self, reader: asyncio.StreamReader, turns: _StreamTurns) -> None:
         self._reader = reader
         self._turns = turns
 
@@ -64,7 +92,7 @@ class WebSocketTunnels:
         self._reverse_proxy = reverse_proxy
         self._services = services
         self._guard = guard
-        self._open_tunnels = OpenTunnels(services.limits.max_tunnels)
+        self._open_tunnels = _OpenTunnels(services.limits.max_tunnels)
 
     def asked_for(self, request: web.BaseRequest) -> bool:
         """Return whether a request wants to open a WebSocket."""
@@ -193,7 +221,7 @@ class WebSocketTunnels:
         # A full reader pauses the socket.
         from_client.set_transport(transport)
         transport.write(head)
-        turns = StreamTurns(self._services.loop_budget, client.turn_key)
+        turns = _StreamTurns(self._services.loop_budget, client.turn_key)
         connection.set_parser(cast("WebSocketReader", _FromClient(from_client, turns)))
         counters = self._services.counters
         counters.answered(101)
@@ -217,12 +245,12 @@ class WebSocketTunnels:
 
 
 class _Tunnel:
-    """The two directions of a tunnel, which end together (a `proxy.web.forward.open_tunnels.OpenTunnel`)."""
+    """The two directions of a tunnel, which end together."""
 
     def __init__(
         self,
         key: Hashable,
-        turns: StreamTurns,
+        turns: _StreamTurns,
         idle_seconds: float,
         step_bytes: int,
         crashed: Callable[[BaseException], object],
@@ -316,6 +344,29 @@ class _Tunnel:
         self.end(DisconnectCause.BROKER_CLOSED)
 
 
+class _OpenTunnels:
+    """The open tunnels, at most `limit`: a new one is let in, and the least used of the busiest key ends.
+
+    A key has no limit of its own: behind a balancer or NAT all clients may have the same address.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._open: KeyMembers[Hashable, _Tunnel] = KeyMembers()
+
+    def enter(self, tunnel: _Tunnel) -> None:
+        """Add a tunnel; if all places are taken, end the longest idle tunnel of the key with most."""
+        while len(self._open) >= self._limit:
+            idle = min(chain.from_iterable(self._open.largest()), key=lambda each: each.active_at)
+            self.leave(idle)
+            idle.give_way()
+        self._open.add(tunnel.key, tunnel)
+
+    def leave(self, tunnel: _Tunnel) -> None:
+        """Forget a tunnel that ends; a second call does nothing."""
+        self._open.remove(tunnel)
+
+
 class _CredentialsWatch:
     """Ends a tunnel when the credentials of its client have expired: nobody could renew them on a WebSocket.
 
@@ -384,3 +435,12 @@ def _not_opened(head: bytes) -> HttpRefused:
     number = int(status[0]) if status and status[0].isdigit() else 502
     number = number if 400 <= number < 600 else 502
     return HttpRefused(number, f"the broker refused the websocket with status {number}", "websocket")
+
+
+def _rest(reader: asyncio.StreamReader) -> None:
+    """Pause the socket of a reader, until the next `read` that finds the reader as good as empty."""
+    # As the reader does by itself when it is full: no public method pauses a reader so that it resumes by itself.
+    state: Any = reader
+    if state._transport is not None and not state._paused and not state._transport.is_closing():
+        state._transport.pause_reading()
+        state._paused = True
