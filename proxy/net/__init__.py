@@ -4,9 +4,9 @@
 `send_buffers.py` bound large kernel buffers. `transport.py` reads and closes (`LINGER_SECONDS`), `hangup.py` notices
 peers that leave unread, `ended_sockets.py` keeps what the kernel has to send after an end; the engine's threads have
 these times again in `native/src/relay/pair.rs`.
-Writing: `output.py` (order, permits), `pump.py` (large bodies, in turns), `body_turn.py` and `pieces.py` (one body;
-over HTTP `proxy/web/forward/answer_writer.py`), `away.py` (bodies that threads write). `write_watch.py` decides which
-slow readers are closed, `owed.py` how much memory the lists of clients that stand still after they had read may hold.
+Writing: `output.py` (order, permits), `pump.py` (large bodies, in turns), `body_turn.py` (one body; over
+HTTP `proxy/web/forward/answer_writer.py`), `away.py` (bodies that threads write). `write_watch.py` decides which slow
+readers are closed, `owed.py` how much memory the lists of clients that stand still after they had read may hold.
 Senders: `upload_rate.py` measures; `proxy/clients/upload_watch.py` and `proxy/web/forward/uploads.py` close.
 `proxy_headers.py` reads the PROXY header of accepted clients (its format is `protocol/proxy_header.py`),
 `trusted_balancers.py` says whose. Sockets to brokers are opened in `proxy/brokers/dialer.py`; `dial_places.py` has the
