@@ -152,7 +152,7 @@ class OverloadSwitch:
                 files=self.memory_files or MemoryFiles(),
             ),
             brokers=_questions(config, sources),
-            owners=self._owners,
+            owners=self.owners,
             off_loop=OneAtATime(sources.loop.time).call,
             counters=sources.counters.overload,
             log=sources.log,
@@ -162,7 +162,8 @@ class OverloadSwitch:
     def _socket_bytes(self) -> int:
         return sum(self._sources.counters.relay.socket_memory)
 
-    def _owners(self) -> "OwnerBytes":
+    def owners(self) -> "OwnerBytes":
+        """Return whose bytes the memory of relays and lists holds."""
         from proxy.overload.samples import OwnerBytes
 
         limiter, sockets = self._sources.memory.limiter, self._sources.counters.relay.socket_memory

@@ -73,7 +73,7 @@ class AdmittedRequest(Generic[A]):
         self._on_answer_begun: Callable[[], None] | None = on_answer_begun
         self._turn: asyncio.Future[A | FrameHead] = loop.create_future()
         self._answer: A | None = None
-        self._abandoned = False
+        self.abandoned = False
         self._failure: Exception | None = None
         self._admitting: asyncio.Timeout | None = None
 
@@ -144,7 +144,7 @@ class AdmittedRequest(Generic[A]):
             raise self._failure
 
     def _abandon(self, connection: BrokerConnection) -> None:
-        self._abandoned = True
+        self.abandoned = True
         self._answer = None
         connection.dismiss(self)
 
@@ -153,7 +153,7 @@ class AdmittedRequest(Generic[A]):
     def on_response_head(self, head: FrameHead) -> BodySink | Decision:
         """Admit the answer, refuse it, or make the connection wait."""
         self._note_begun()
-        if self._abandoned or self._turn.cancelled():
+        if self.abandoned or self._turn.cancelled():
             # The asking task is about to end, or gone.
             return Decision.SKIP
         if head.command_type != self._expected:
@@ -187,7 +187,7 @@ class AdmittedRequest(Generic[A]):
         if not self._turn.done():
             self._turn.set_exception(error)
             self._turn.exception()
-        elif self._admitting is not None and not self._abandoned:
+        elif self._admitting is not None and not self.abandoned:
             self._admitting.reschedule(self._loop.time())
 
     def _note_begun(self) -> None:

@@ -115,6 +115,10 @@ class BrokerConnection(BrokerEndpoint):
         """Count the questions whose answer has not passed."""
         return len(self._asked)
 
+    def question(self, request_id: int) -> BrokerRequest | None:
+        """Return a question whose answer has not passed."""
+        return self._asked.get(request_id)
+
     @property
     def usable(self) -> bool:
         """Return whether a new question may be asked: connected, not paused for memory, and no unsent bytes."""

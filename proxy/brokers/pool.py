@@ -187,6 +187,16 @@ class BrokerPool:
         """Count the connections that are open or being opened."""
         return len(self._keys) + len(self._opening)
 
+    @property
+    def outstanding(self) -> int:
+        """Count the questions that brokers have not answered."""
+        return sum(connection.outstanding for connection in self._keys)
+
+    @property
+    def waiting(self) -> int:
+        """Count those who wait for a connection."""
+        return sum(map(len, self._waiters.values()))
+
     def states(self) -> dict[str, int]:
         """Count the connections by what they are doing, for the metrics."""
         paused = sum(connection.paused for connection in self._keys)

@@ -431,7 +431,7 @@ class Sessions:
         if ended is None:
             return
         self._counters.disconnected(cause)
-        self._log_end(cause, client or ended.address, detail)
+        self.log_end(cause, client or ended.address, detail)
         if self.logs_connections:
             assert self.connection_log is not None
             try:
@@ -476,7 +476,8 @@ class Sessions:
         if self._looks.pop(session, None) is not None:
             self._watched.remove(session)
 
-    def _log_end(self, cause: DisconnectCause, client: str, detail: str) -> None:
+    def log_end(self, cause: DisconnectCause, client: str, detail: str) -> None:
+        """Log the end of a connection: of a cause a line a second."""
         if cause in _QUIET and not detail:
             self._log.debug("client disconnected", client=client, cause=str(cause))
         elif not self._pace.due(self._loop.time(), cause):

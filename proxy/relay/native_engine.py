@@ -102,7 +102,7 @@ class NativeEngine:
         """Start the threads; raises OSError or ValueError."""
         self.pairs = self._make_pairs()
         self._running = True
-        self.loop.add_reader(self.pairs.event_fd, self._dispatch)
+        self.loop.add_reader(self.pairs.event_fd, self.dispatch)
         self._bodies.threads_started(self.pairs)
         if self._pool is not None:
             self._pool.use(self.pairs)
@@ -176,7 +176,7 @@ class NativeEngine:
 
     # --- events -------------------------------------------------------------------------------------
 
-    def _dispatch(self) -> None:
+    def dispatch(self) -> None:
         """Handle the events that wait, as far as this iteration of the loop has time; `EVENTS_SECONDS` at least."""
         now, spent = self.loop_budget.now, self.loop_budget.spent
         began = now()

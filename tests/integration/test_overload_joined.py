@@ -66,7 +66,7 @@ async def pressed(
     Unless its owners are `known`, all memory may be the producers'.
     """
     if not known:
-        monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
+        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes())
     async with staged(**more) as stage, raw_broker(greet) as broker:
         pressure = Pressure(tmp_path, stage)
         stage.change(**keys)
@@ -146,7 +146,7 @@ async def test_memory_that_no_producer_holds_pauses_none(tmp_path: Path, monkeyp
         await turns()
         assert paused(stage) == [False]
         # Nobody knows any more whose it is.
-        monkeypatch.setattr(OverloadSwitch, "_owners", lambda _: OwnerBytes())
+        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes())
         stage.change(overloadThrottleEnabled="false")
         stage.change(overloadThrottleEnabled="true")
         await held(stage)

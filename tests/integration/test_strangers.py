@@ -14,13 +14,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.app import broker_side
 from proxy.brokers import dialer
-from proxy.brokers.resolver import CachingResolver
 from proxy.clients import relay_crowds
 from proxy.net import dial_places
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
+from tests.support.sockets.names import SystemNames
 
 # A listener of a client's own must not have the address that configuration names.
 STRANGER = "127.0.0.66"
@@ -152,10 +152,8 @@ async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, 
     monkeypatch.setattr(broker_side, "most_dials", lambda: DIALS, raising=False)
     monkeypatch.setattr(dialer, "HEAD_START_SECONDS", 0.02)
 
-    async def ask(_: CachingResolver, name: str) -> list[str]:
-        return [f"127.0.1.{number}" for number in range(1, ADDRESSES + 1)] if name == "many.test" else [STRANGER]
-
-    monkeypatch.setattr(CachingResolver, "_ask_system", ask)
+    names = SystemNames(monkeypatch, STRANGER)
+    names.own["many.test"] = [f"127.0.1.{number}" for number in range(1, ADDRESSES + 1)]
     # The kernel answers no SYN to a listener whose line is full.
     with socket.create_server(("0.0.0.0", 0), backlog=0) as listener, socket.socket() as first:
         first.connect(("127.0.0.1", listener.getsockname()[1]))

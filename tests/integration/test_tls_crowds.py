@@ -149,7 +149,7 @@ async def test_a_client_that_drips_keeps_no_place_but_its_own(files: PemFiles, m
         return holder is not asked[0]
 
     times(monkeypatch, NEVER_SECONDS, NEVER_SECONDS)
-    monkeypatch.setattr(arrivals, "_silent", all_but_the_first_are_silent)
+    monkeypatch.setattr(arrivals, "is_silent", all_but_the_first_are_silent)
     async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=2) as stage:
         await crowd(stage, hello(), 2)
         await stage.until(lambda: half_done(stage) == 2, "two places that are taken")
@@ -170,7 +170,7 @@ async def test_a_client_that_drips_is_looked_at_now_and_then_and_loses_its_place
         return False
 
     times(monkeypatch, 0.0, 0.0)
-    monkeypatch.setattr(arrivals, "_silent", never_silent)
+    monkeypatch.setattr(arrivals, "is_silent", never_silent)
     async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=1) as stage:
         await crowd(stage, hello(), 1)
         await stage.until(lambda: half_done(stage) == 1, "a place that is taken")

@@ -82,8 +82,8 @@ class Child:
             await asyncio.sleep(_POLL_SECONDS)
         return line
 
-    async def ended(self) -> None:
-        """Wait until the process has ended."""
+    async def ended(self) -> int:
+        """Wait until the process has ended, and return its exit code."""
         loop = asyncio.get_running_loop()
         ended = asyncio.Event()
         descriptor = os.pidfd_open(self.pid)
@@ -93,6 +93,7 @@ class Child:
         finally:
             loop.remove_reader(descriptor)
             os.close(descriptor)
+        return self._process.wait()
 
     def find(self, key: str) -> dict[str, Any] | None:
         """Return the first line of JSON with `key` in the output so far, or None."""

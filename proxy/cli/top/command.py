@@ -40,7 +40,7 @@ def run_top(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
         if on_terminal and not options.plain and sys.stdin.isatty():
             _view(client, options.interval)
         else:
-            _watch(client, show, None if options.once else options.interval)
+            watch(client, show, None if options.once else options.interval)
     except NoAnswer as error:
         print(f"error: {error}", file=sys.stderr)
         return FAILED
@@ -58,7 +58,8 @@ def _view(client: AdminClient, interval_seconds: float) -> None:
     show(client, interval_seconds, _draw)
 
 
-def _watch(client: AdminClient, show: Show, interval_seconds: float | None) -> None:
+def watch(client: AdminClient, show: Show, interval_seconds: float | None) -> None:
+    """Print the view again after each interval; without one print it once."""
     while True:
         show(client.top())
         if interval_seconds is None:

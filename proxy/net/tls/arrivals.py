@@ -294,7 +294,7 @@ class Arrivals:
     def _displace_one(self, holders: list[Arrival], now: float) -> bool:
         """End the handshake of the first client that does not go on with it; return False if all of them do."""
         for holder in holders:
-            if _silent(holder) or (holder.looks >= MOST_LOOKS and _waits(holder)):
+            if is_silent(holder) or (holder.looks >= MOST_LOOKS and _waits(holder)):
                 self._displace(holder)
                 return True
         # The loop was busy, and reads the bytes meanwhile. Looking at once would spin while a client drips.
@@ -393,7 +393,7 @@ class Arrivals:
         self._sessions.ended(arrival, failure.cause)
 
 
-def _silent(holder: Arrival) -> bool:
+def is_silent(holder: Arrival) -> bool:
     """Return whether a handshake waits for its client, of which no byte has come."""
     if not _waits(holder):
         return False

@@ -148,6 +148,11 @@ class TopicListService:
         return self._groups
 
     @property
+    def working(self) -> int:
+        """Count the lists that are being worked on."""
+        return len(self._scope)
+
+    @property
     def queues(self) -> BrokerQueues:
         """Return the bounds of the questions to each broker, for readers only."""
         return self._queues

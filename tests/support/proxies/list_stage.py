@@ -20,6 +20,7 @@ from proxy.app.metrics.counters import Counters
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
+from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
@@ -79,8 +80,8 @@ class Asked:
     @property
     def abandoned(self) -> bool:
         """Tell whether nobody waits for the answer."""
-        asked = self.broker.connection._asked.get(self.request.request_id)
-        return asked is None or asked._abandoned  # type: ignore[attr-defined]
+        asked = cast("AdmittedRequest[Any] | None", self.broker.connection.question(self.request.request_id))
+        return asked is None or asked.abandoned
 
 
 class BrokerEnd:
@@ -355,7 +356,7 @@ class ListStage:
             "room": queue.answers.held + queue.answers.queue_size,
             "arriving": len(self.service.arriving),
             "groups": len(self.service.groups),
-            "work": len(self.service._scope),
+            "work": self.service.working,
             "live": len(self.service.groups.registry),
             "pump": len(self.pump),
             "put off": len(self.loop_budget),

@@ -263,7 +263,7 @@ class Bench:
 
     def hear(self) -> None:
         """Have the events that wait handled, as in the loop's next turn."""
-        self.engine._dispatch()
+        self.engine.dispatch()
 
     async def told(self, kind: PairEvent, relay: NativeRelay, *values: int) -> None:
         """Have an event of a relay handled."""

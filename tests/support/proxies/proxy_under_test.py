@@ -130,11 +130,11 @@ class Stage:
 
     @property
     def lookups(self) -> AsyncSemaphore:
-        return self.proxy.services.requests.lookups._concurrency
+        return self.proxy.services.requests.lookups.concurrency
 
     @property
     def outstanding(self) -> int:
-        return sum(connection.outstanding for connection in self.proxy.broker_side.pool._keys)
+        return self.proxy.broker_side.pool.outstanding
 
     @property
     def sessions(self) -> list[Any]:
@@ -168,7 +168,7 @@ class Stage:
     def session_of(self, client: AsyncClient) -> ClientConnection:
         """Find the proxy's side of a client in lookup mode."""
         name = "{}:{}".format(*client.sock.getsockname())
-        found = [session for session in self.proxy.sessions._addresses if getattr(session, "name", "") == name]
+        found = [session for session in self.sessions if getattr(session, "name", "") == name]
         assert len(found) == 1, f"expected one session {name}, got {len(found)}"
         assert isinstance(found[0], ClientConnection)
         return found[0]
@@ -250,14 +250,14 @@ async def staged(
 def _keep_details(stage: Stage) -> None:
     """Keep every detail: the log itself has one line a second for each cause."""
     sessions = stage.proxy.sessions
-    log_end = sessions._log_end
+    log_end = sessions.log_end
 
     def kept(cause: DisconnectCause, client: str, detail: str) -> None:
         if detail:
             stage.details.append(detail)
         log_end(cause, client, detail)
 
-    sessions._log_end = kept  # type: ignore[method-assign]
+    sessions.log_end = kept  # type: ignore[method-assign]
 
 
 def tasks_of_the_proxy() -> list[str]:
@@ -345,9 +345,8 @@ async def jammed(stage: Stage) -> Jam:
     await stage.until(lambda: stage.heap.growers_waiting == 1, "an answer that waits for heap memory")
     await stage.until(lambda: stage.direct.queue_size == 2, "an answer that waits for direct memory")
     # Which of the two came first is the broker's affair.
-    growth = stage.heap._growers.head
-    assert growth is not None
-    return Jam(a, b, c, d) if growth.permit.key == namespace(3) else Jam(a, b, d, c)
+    ((growth,),) = stage.heap.waiters(1, 1)
+    return Jam(a, b, c, d) if growth.key == namespace(3) else Jam(a, b, d, c)
 
 
 async def queued_for_heap(stage: Stage, number: int = 4) -> AsyncClient:

@@ -59,8 +59,7 @@ class Running:
 
     async def exit_code(self) -> int:
         async with in_time():
-            await self.child.ended()
-        return int(self.child._process.wait())
+            return await self.child.ended()
 
     def said(self, event: str) -> int:
         """Count the log lines of one event."""

@@ -8,10 +8,14 @@ import pytest
 
 
 class SystemNames:
-    """Names in .test have `addresses`, or fail with `error`; those that begin with `hanging` wait for `released`."""
+    """Names in .test have their `own` addresses or `addresses`, or fail with `error`.
+
+    Those that begin with `hanging` wait for `released`.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
         self.addresses = list(addresses)
+        self.own: dict[str, list[str]] = {}
         self.error: OSError | None = None
         self.asked: list[str] = []
         self.released = threading.Event()
@@ -28,4 +32,5 @@ class SystemNames:
             self.released.wait(60)
         if self.error is not None:
             raise self.error
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in self.addresses]
+        addresses = self.own.get(name, self.addresses)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]

@@ -192,7 +192,7 @@ def test_a_terminal_gets_the_live_view_and_plain_or_piped_keys_do_without(monkey
     views: list[float] = []
     monkeypatch.setattr(AdminClient, "top", lambda client: document())
     monkeypatch.setattr("proxy.cli.top.live_view.show", lambda client, seconds, draw: views.append(seconds))
-    monkeypatch.setattr(command, "_watch", lambda client, show, seconds: None)
+    monkeypatch.setattr(command, "watch", lambda client, show, seconds: None)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     for plain, keys in ((True, True), (False, False), (False, True)):
         monkeypatch.setattr(sys.stdin, "isatty", lambda keys=keys: keys)
