@@ -4,7 +4,7 @@ May import: `core` to `brokers`, `requests`, `relay`. Start with `connection.py`
 and why a client is not read; `services.py`: what all share; `turns.py`: its turns at the loop).
 Refusals: `sessions.py` decides who is refused, by limits in all and by address; `listener.py` accepts, writes the
 refusal, and closes TLS clients without one. Clients that leave for a newcomer: `crowds.py` and `relay_crowds.py`,
-chosen by `newcomers.py`; an operator's pause: `accepting.py`. By the clock (`wheel.py`) `sessions.py` has handshake
+chosen by `newcomers.py`; an operator's pause: `accepting.py`. By the clock (`clock.py`) `sessions.py` has handshake
 time-outs (TLS included), PINGs, ages, and the drain.
 CONNECT: `handshake.py`. Credentials that expire later: `credential_refresh.py` in lookup mode, `_watch_relay` of
 `handshake.py` for relays. Requests: `requests.py` bounds and starts them. Large frames: `large_frames.py`, their

@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, TypeAlias, cast
 
 from protocol.errors import ServerError
 from proxy.clients.accepting import Accepting
+from proxy.clients.clock import ExpiryQueue, Wheel
 from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog, Ended
 from proxy.clients.counters import ClientCounters
 from proxy.clients.newcomers import Newcomers
 from proxy.clients.session import ClientSession
-from proxy.clients.wheel import Wheel
 from proxy.config.config import Config
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
 from proxy.core.errors import DisconnectCause
-from proxy.core.expiry_queue import ExpiryQueue
 from proxy.core.key_members import KeySizes
 from proxy.core.log import LinePace, Logger
 from proxy.core.public_causes import CONNECTIONS_TEXT, PAUSED_TEXT
