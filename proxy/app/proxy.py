@@ -23,8 +23,8 @@ from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
-from proxy.app.metrics.lag import LoopLag
 from proxy.app.metrics.otel_settings import export_wanted
+from proxy.app.metrics.process import LoopLag
 from proxy.app.overload import OverloadSources, OverloadSwitch
 from proxy.app.ports import ClientPorts
 from proxy.app.processors import usable_processors

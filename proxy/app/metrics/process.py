@@ -1,17 +1,24 @@
-"""Read the kernel's numbers about this process for the standard metrics `process_*` of all Prometheus clients.
+"""Numbers about this process: the kernel's, for the metrics `process_*` of all Prometheus clients, and its loop's lag.
 
 Rule: a file that is absent or malformed gives None. Files are read at scrape time; `proxy.core.process_memory` reads
-the memory.
+the memory. The lag is measured by one timer, ten times a second, at some microseconds each; a loop that is blocked for
+a second gets one sample of a second, not ten.
 """
 
+import asyncio
 import os
 import resource
 import time
 from functools import cache
 from pathlib import Path
+from typing import Final
 
 from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
+from proxy.telemetry.durations import Durations
 
+PERIOD_SECONDS: Final = 0.1
+WINDOW_SECONDS: Final = 60.0
+_SLICES: Final = 6
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Index among the fields of /proc/<pid>/stat after the name, which may contain any character (proc_pid_stat(5)).
 _START_TIME = 19
@@ -63,3 +70,31 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="ascii", errors="replace")
     except OSError:
         return None
+
+
+class LoopLag:
+    """The lag of one loop, from `start` to `stop`: how late timers run, and so how much everything else is delayed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.durations = Durations(loop.time, WINDOW_SECONDS, _SLICES)
+        self._loop = loop
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Start measuring."""
+        self._wait()
+
+    def stop(self) -> None:
+        """Stop measuring; a second call does nothing."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _wait(self) -> None:
+        due = self._loop.time() + PERIOD_SECONDS
+        self._timer = self._loop.call_at(due, self._came, due)
+
+    def _came(self, due: float) -> None:
+        # uvloop's timers count milliseconds, so a timer may run a fraction of a millisecond too early.
+        self.durations.add(max(0.0, self._loop.time() - due) * 1000)
+        self._wait()

@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from proxy.app.metrics.lag import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
+from proxy.app.metrics.process import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
 from tests.support.loops.loops import VirtualLoop, run_virtual
 
 
