@@ -17,7 +17,8 @@ from tests.support.brokers.raw_broker import (
     raw_broker,
 )
 from tests.support.clients.async_client import AsyncClient, schema_frame
-from tests.support.patience import in_time, patient_millis
+from tests.support.loops.loops import virtual
+from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import (
     TOPIC,
     namespace,
@@ -125,12 +126,13 @@ FAULTS = {
 # No pause: the end arrives with CONNECTED; 0: behind it, before a question can be asked.
 @pytest.mark.parametrize("seconds", [None, 0, 0.001, 0.02])
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+@virtual
 async def test_a_broker_that_spoils_its_connections_behind_connected_is_dialled_with_pauses_and_clients_are_told(
     fault: bytes, seconds: float | None
 ) -> None:
     async with (
         raw_broker(spoiling_broker(seconds, fault)) as broker,
-        staged(broker_port=broker.port, brokerProbeIntervalMillis=patient_millis(500)) as stage,
+        staged(broker_port=broker.port, brokerProbeIntervalMillis=500) as stage,
     ):
         clients = [await stage.connected() for _ in range(10)]
         async with in_time(3.0):
