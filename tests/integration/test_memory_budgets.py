@@ -166,7 +166,7 @@ UNHURRIED: Final = dict.fromkeys(
         "topicListRequestTimeoutMillis",
     ),
     600000,
-)
+) | {"topicListWriteMinBytesPerSecond": 0}
 
 
 def report(name: str, proxy: Weighed, allowed: int) -> None:
