@@ -6,7 +6,7 @@ is: whoever is let into that question's answer later gets an older list than it 
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
@@ -87,12 +87,11 @@ class Asked:
 class BrokerEnd:
     """The broker's side of one connection of the pool."""
 
-    def __init__(self, stage: "ListStage", connection: BrokerConnection) -> None:
-        self.connection = connection
+    def __init__(self, stage: "ListStage", connection: BrokerConnection, address: BrokerAddress) -> None:
+        self.connection, self.address = connection, address
         self.transport = MemoryTransport(stage.loop)
         self.transport.connect(connection)
-        self.principal: object = None
-        self.address = BROKER
+        self.principal = ""
         self.questions: list[Asked] = []
         self._stage = stage
         self._read = 0
@@ -114,10 +113,10 @@ class BrokerEnd:
         """Note the questions that have arrived."""
         found, end = commands_in(bytes(self.transport.peer_bytes[self._read :]))
         self._read += end
-        if (key := self._stage.pool._keys.get(self.connection)) is not None:
-            self.principal, self.address = key.principal, key.broker
         for command in found:
-            if command.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE:
+            if command.type == pb.BaseCommand.CONNECT:
+                self.principal = command.connect.original_principal
+            elif command.type == pb.BaseCommand.GET_TOPICS_OF_NAMESPACE:
                 request = command.getTopicsOfNamespace
                 self.questions.append(Asked(self, request, self._stage.versions.get(request.namespace, 0)))
 
@@ -150,6 +149,14 @@ class BrokerEnd:
         self.feed(commands.error(asked.request.request_id, code, "the broker says so"))
 
 
+class NamedFrames(ConnectFrames):
+    """CONNECT names its principal, as that of a proxy with authentication does."""
+
+    async def for_requests(self, principal: Hashable) -> bytes:
+        connect = pb.CommandConnect(client_version="proxy", original_principal=str(principal))
+        return commands.frame(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect))
+
+
 class MemoryDialer:
     """Open connections to brokers in memory (`proxy.brokers.dialer.Dialer` as the pool sees it)."""
 
@@ -160,7 +167,7 @@ class MemoryDialer:
 
     async def connect(self, checked: CheckedTarget, factory: Callable[[], BrokerConnection]) -> BrokerConnection:
         await asyncio.sleep(0)
-        end = BrokerEnd(self._stage, factory())
+        end = BrokerEnd(self._stage, factory(), checked.broker)
         self._stage.brokers.append(end)
         self._stage.loop.call_soon(end.feed, CONNECTED)
         return end.connection
@@ -228,7 +235,7 @@ class ListStage:
         self.refusals = RefusalLog(log, loop)
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
-        connect_frames = ConnectFrames(
+        connect_frames = NamedFrames(
             loop,
             Plain(lambda: None),
             CredentialHolders(cast(Any, None)),
