@@ -14,10 +14,10 @@
     watch      the proxy's memory during a storm
     spill      the directory for lists on disk, and how many went there
     overload   the scenario `--overload`; `producers`: its producers, and a broker that stores messages
-    arguments  the options of the command
-    run        the command; a new scenario is a file like `overload`, an option in `arguments` and a branch in `run`
+    run        the command; a new scenario is a file like `overload`, an option in `_add_demo` of
+               `proxy/cli/main.py` and a branch in `run`
 
 Start with `run.py` for the demo, with `broker.py` for tests.
 The broker is a test double first: the integration tests run against it. Rule: within the proxy only the command line
-imports this package: always `arguments`, and the rest to run a demo.
+imports this package, and only to run a demo.
 """
