@@ -1,11 +1,16 @@
 """The views of the admin API: documents made on demand from numbers that are kept anyway.
 
-Rule: a view changes nothing, and holds the event loop for a few milliseconds at a time.
+Rules: a view changes nothing, and holds the event loop for a few milliseconds at a time. Of stacks only places in the
+code are shown, never values: these may be credentials.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
+from types import FrameType
 from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
@@ -16,13 +21,14 @@ from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connectio
 from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
 from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES, Parameters
 from proxy.web.admin.sources import AdminSources
-from proxy.web.admin.stacks import stacks
 from proxy.web.http.errors import HttpRefused
 
 TOP_HOLDERS: Final = 10
 # The statistics of a limiter take about 50 us, and 0.2 us more for each key that holds or waits.
 SLICE_LIMITERS: Final = 10
 CLIENTS_OF_A_GROUP: Final = 3
+_MOST_TASKS: Final = 200
+_MOST_LINES: Final = 40
 # Units of the permits of semaphores.
 _REQUESTS: Final = "requests"
 _QUESTIONS: Final = "questions"
@@ -95,7 +101,7 @@ class Views:
         return AdminDocument(self._sources.settings.config())
 
     def stacks(self, _: Parameters) -> Answer:
-        return AdminDocument(stacks())
+        return AdminDocument(_stacks())
 
     def log_level(self, _: Parameters) -> Answer:
         return AdminDocument(self._sources.settings.log_level())
@@ -185,3 +191,39 @@ def id_of(parameters: Parameters) -> int:
     if not text.isascii() or not text.isdigit() or len(text) > _LONGEST_ID:
         raise HttpRefused(400, f"id: got {text[:80]!r}, expected the number of a connection", "bad_request")
     return int(text)
+
+
+def _stacks() -> Mapping[str, object]:
+    """Return the innermost places of each thread, and the place of each task of this thread's loop."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    tasks = asyncio.all_tasks()
+    return {
+        "threads": [
+            {"name": names.get(number, str(number)), "lines": list(_lines(frame))}
+            for number, frame in sys._current_frames().items()
+        ],
+        "tasks_total": len(tasks),
+        "tasks": [_task(task) for task in islice(tasks, _MOST_TASKS)],
+    }
+
+
+def _lines(frame: FrameType | None) -> Iterator[str]:
+    found = list[str]()
+    while frame is not None and len(found) < _MOST_LINES:
+        found.append(_place(frame))
+        frame = frame.f_back
+    return reversed(found)
+
+
+def _task(task: "asyncio.Task[object]") -> Mapping[str, str]:
+    coroutine = task.get_coro()
+    frames = task.get_stack(limit=1)
+    return {
+        "name": getattr(coroutine, "__qualname__", type(coroutine).__name__),
+        "line": _place(frames[0]) if frames else "",
+    }
+
+
+def _place(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} {code.co_qualname}"
