@@ -32,7 +32,7 @@ class FakeSender:
     def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
         self.sent.append({reading.instrument.name: reading for reading in readings})
         self.threads.add(threading.get_ident())
-        self.goes_on.wait(20)
+        self.goes_on.wait(patient(60))
         return self.problem
 
     def close(self) -> None:
