@@ -5,6 +5,8 @@ import inspect
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import pytest
+
 LONGEST_NAME = 100
 
 
@@ -31,7 +33,8 @@ def each(
             for row in kept:
                 try:
                     test(*args, **dict(zip(named, row, strict=True)), **fixtures)
-                except Exception as error:  # any failure is one of its row, and the next row has its turn
+                # Any failure is one of its row, and the next row has its turn; pytest's own is no Exception.
+                except (Exception, pytest.fail.Exception) as error:
                     failed.append(f"{', '.join(str(ids(value)) for value in row)}\n  {type(error).__name__}: {error}")
             if failed:
                 raise AssertionError(f"{len(failed)} of {len(kept)} rows failed\n" + "\n".join(failed))
