@@ -19,6 +19,7 @@ from tests.pulsar.proxy_process import Proxy, run_proxy
 from tests.pulsar.standalone import Broker
 from tests.support.go_build import built
 from tests.support.sockets.ports import free_ports
+from tests.support.tools import unusable
 
 pytestmark = pytest.mark.pulsar
 
@@ -48,7 +49,7 @@ def coordinator(admin: Admin) -> None:
     except AdminError as error:
         # Any other error is of a coordinator that no client has needed yet.
         if error.status == NOT_CONFIGURED:
-            pytest.skip(f"the broker has no transaction coordinator (transactionCoordinatorEnabled): {error}")
+            unusable("transaction coordinator", f"the broker has none (transactionCoordinatorEnabled): {error}")
 
 
 class Steps:

@@ -2,7 +2,7 @@
 
 Rule: an empty variable means what an installation gets. `asyncio`: each proxy has relayEngine=asyncio, whether or not
 the extension is here. `none`: no process of the run finds the extension, as if nobody had ever built one; `make test
-NATIVE=none` asks for that. What needs the extension is skipped in both.
+NATIVE=none` asks for that. What needs the extension is skipped in both, and fails under REQUIRE_TOOLS=1.
 """
 
 import os

@@ -15,7 +15,6 @@ from typing import Final, NoReturn
 from tests.support import relay_engines
 
 REQUIRED: Final = "REQUIRE_TOOLS"
-EXTENSION: Final = "native extension"
 # They need a nightly toolchain of Rust, which no release of anything brings.
 OPTIONAL: Final = frozenset({"miri", "thread sanitizer"})
 PROGRAMS: Final[Mapping[str, tuple[str, ...]]] = {"chromium": ("chromium", "chromium-browser", "google-chrome")}
@@ -67,22 +66,18 @@ def native_extension() -> None:
     from proxy.core.native import native
     from proxy.relay.engine_choice import ENGINE_CLASS
 
+    if choice := relay_engines.chosen():
+        unusable("native extension", f"{relay_engines.VARIABLE}={choice}")
     extension = native()
-    # A run that was asked to do without is one without.
-    if relay_engines.chosen() or not extension.has(ENGINE_CLASS):
-        unusable(EXTENSION, extension.missing or "it has no relay engine")
+    if not extension.has(ENGINE_CLASS):
+        unusable("native extension", extension.missing or "it has no relay engine")
 
 
 def unusable(name: str, reason: str) -> NoReturn:
-    """Skip the test: this machine lacks something, or does not let it work.
-
-    The extension is not missing where the run was asked to do without.
-    """
+    """Skip the test: this machine lacks something, or does not let it work."""
     # Imported here: CI asks for packages before anything is installed.
     import pytest
 
-    if name == EXTENSION and (choice := relay_engines.chosen()):
-        pytest.skip(f"{relay_engines.VARIABLE}={choice}")
     told = f"{name}: {reason}"
     if name not in OPTIONAL and os.environ.get(REQUIRED, "") not in {"", "0"}:
         pytest.fail(f"{told}; {REQUIRED} is set, so that this is an error", pytrace=False)

@@ -6,8 +6,6 @@ import pytest
 from tests.support.relay_engines import VARIABLE
 from tests.support.tools import native_extension, tool, unusable
 
-ROOT = Path(__file__).resolve().parents[3]
-
 
 @pytest.fixture(autouse=True)
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -43,10 +41,12 @@ def test_what_is_missing_skips_the_test_where_it_is_not_required(
 
 
 @pytest.mark.parametrize("choice", ["asyncio", "none"])
-def test_an_extension_that_a_run_was_asked_to_do_without_is_never_required(
+def test_a_run_that_requires_tools_cannot_be_asked_to_do_without_the_extension(
     choice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("REQUIRE_TOOLS", "1")
     monkeypatch.setenv(VARIABLE, choice)
     with pytest.raises(pytest.skip.Exception, match=f"{VARIABLE}={choice}"):
+        native_extension()
+    monkeypatch.setenv("REQUIRE_TOOLS", "1")
+    with pytest.raises(pytest.fail.Exception, match=f"{VARIABLE}={choice}"):
         native_extension()

@@ -10,6 +10,7 @@ from proxy.auth.failures import SettingFault
 from proxy.config.config import Config
 from proxy.net.spill.directory import MEMORY, NETWORK, check_directory, check_path, open_directory
 from proxy.net.spill.disk import NAME_PREFIX, DirectoryDisk
+from tests.support.tools import unusable
 
 EXT4, XFS, BTRFS, OVERLAY = 0xEF53, 0x58465342, 0x9123683E, 0x794C7630
 
@@ -74,8 +75,9 @@ def test_a_directory_of_another_user_is_refused(own: Path, monkeypatch: pytest.M
     assert f"is owned by user {os.getuid()}, expected {os.getuid() + 1}" in refusal(own)
 
 
-@pytest.mark.skipif(not os.path.ismount("/dev/shm"), reason="no tmpfs at /dev/shm")
 def test_a_tmpfs_is_memory_and_refused() -> None:
+    if not os.path.ismount("/dev/shm"):
+        unusable("tmpfs", "none at /dev/shm")
     path = f"/dev/shm/pulsar-proxy-test-{os.getpid()}"
     os.mkdir(path, 0o700)
     try:
