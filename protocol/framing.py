@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final, NamedTuple, Protocol
 
 from protocol.command_type import CommandType
-from protocol.errors import FrameTooLarge, LocalProtocolError, MalformedFrame
+from protocol.errors import FrameTooLarge, LocalProtocolError
 from protocol.frames import (
     HEAD_BYTES,
     HEADER_BYTES,
@@ -121,11 +121,6 @@ class FrameDecoder:
         return self._mode is _Mode.DIVERTING and self._remaining > 0
 
     @property
-    def inside_frame(self) -> bool:
-        """Return whether the stream is inside a frame."""
-        return bool(self._buffer) or self._mode is not _Mode.BETWEEN
-
-    @property
     def storing(self) -> bool:
         """Return whether a large frame is being stored here."""
         return self._mode is _Mode.STORING
@@ -167,11 +162,6 @@ class FrameDecoder:
             self._buffer += data[taken:]
         else:
             self._buffer += data
-
-    def receive_eof(self) -> None:
-        """Check that the stream ended between two frames; raises MalformedFrame otherwise."""
-        if self.inside_frame:
-            raise MalformedFrame("connection ended inside a frame")
 
     def writable(self) -> memoryview:
         """Return the sink's buffer for the next body bytes (only while `diverting`)."""

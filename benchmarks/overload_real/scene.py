@@ -51,11 +51,6 @@ class Size:
     phase_seconds: float = 20
     pairs: int = 2
 
-    @property
-    def offered_bytes(self) -> float:
-        """Return the bytes a second that all producers offer."""
-        return self.producers * self.per_second * self.message_bytes
-
 
 class Scene:
     """The running parts."""

@@ -14,11 +14,11 @@ from pipeline.core.marks import Marks
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.slowed import SLOWED
-from pipeline.core.tables.usage import USAGE, WAITS
+from pipeline.core.tables.usage import USAGE
 from pipeline.store.protocol import Store
 from pipeline.store.sinks import read_table
 from pipeline.transforms.slowed import THROTTLE, slowed
-from pipeline.transforms.usage import add_usage, add_waits
+from pipeline.transforms.usage import add_usage
 from pipeline.usage.settings import UsageSettings, UsageSummary
 
 STREAM: Final = "usage"
@@ -51,11 +51,6 @@ def has_parts(store: Store, *, of_stream: bool) -> bool:
 def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
     """Return `usage` with its parts added up; raises PipelineError if no job has written it yet."""
     return add_usage(read_table(spark, common, USAGE))
-
-
-def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
-    """Return `waits` with its parts added up; raises PipelineError if no job has written it yet."""
-    return add_waits(read_table(spark, common, WAITS))
 
 
 def decided(spark: SparkSession, events: DataFrame, marks: Marks) -> DataFrame:

@@ -27,11 +27,6 @@ class OverloadSettings:
     adaptive: AdaptiveSettings
     shows_topics: bool
 
-    @property
-    def is_wanted(self) -> bool:
-        """Return whether any throttle is enabled."""
-        return self.threshold.enabled or self.adaptive_enabled
-
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the settings of a configuration."""

@@ -38,8 +38,6 @@ from tests.support.web.web_pages import scrape
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
 DIRECT_TIMEOUT = "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis"
-HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"
-DIRECT_QUEUE = "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize"
 NEARLY_A_MIB = GeneratedTopics(20, 10_270, NAME_BYTES)  # its cost as a list is just above 1 MiB
 
 

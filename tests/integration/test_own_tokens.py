@@ -156,7 +156,7 @@ async def before(broker: Wary, keys: dict[str, Any]) -> AsyncIterator[Court]:
         yield held
 
 
-AUTHENTICATION, AUTHORIZATION = ServerError.AuthenticationError, ServerError.AuthorizationError
+AUTHORIZATION = ServerError.AuthorizationError
 SIX = [f"alice/{number}" for number in range(6)]
 
 

@@ -21,7 +21,6 @@ from tests.support.web.browser import Tab, browsing
 from tests.support.web.html_pages import Page
 from tests.support.web.web_pages import get
 
-SECRET = "token:this-is-a-secret-of-the-proxy"
 NO_DETAILS = "these numbers are shown on loopback"
 # Widths and heights of a phone, a tablet and a desktop.
 SCREENS = ((375, 800), (820, 1180), (1280, 900))

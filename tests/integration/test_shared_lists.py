@@ -32,7 +32,6 @@ from tests.support.proxies.shared_lists import (
 )
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
-HEAP_TIMEOUT = "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis"
 OF_4_MB = GeneratedTopics(20, 8_192, 510)
 # --- storms ---------------------------------------------------------------------------------------
 

@@ -36,7 +36,6 @@ from tests.support.proxies.proxy_under_test import (
 from tests.support.proxies.storms import timeless
 
 KIB: Final = 1024
-LEAST: Final = 32 * KIB
 STALLED: Final = "write_stalled"
 TOO_SLOW: Final = "reads_too_slowly"
 # A list that fills large receive buffers many times.

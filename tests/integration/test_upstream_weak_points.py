@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
@@ -30,7 +29,6 @@ from tests.support.proxies.proxy_under_test import (
 from tests.support.proxies.shared_lists import has_list
 from tests.support.web.web_pages import scrape
 
-LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 HEAP_QUEUE = "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize"
 GREEDY = 200
 # Above upstream's frame limit of 5 MiB and 10 KiB.

@@ -5,17 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
-from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time, patient_millis
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
     LIST_BYTES,
     TIGHT,
     TOPIC,
-    TOPICS,
     Stage,
     direct_taken,
     jammed,
@@ -26,20 +23,15 @@ from tests.support.proxies.proxy_under_test import (
 )
 from tests.support.web.web_pages import Scrape, get, scrape
 
-LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 ACQUIRE = "maxTopicListInFlight{}MemSizePermitsAcquire{}"
 HEAP_TIMEOUT, HEAP_QUEUE = ACQUIRE.format("Heap", "TimeoutMillis"), ACQUIRE.format("Heap", "QueueSize")
-DIRECT_TIMEOUT, DIRECT_QUEUE = ACQUIRE.format("Direct", "TimeoutMillis"), ACQUIRE.format("Direct", "QueueSize")
+DIRECT_QUEUE = ACQUIRE.format("Direct", "QueueSize")
 FAMILY = "pulsar_proxy_topic_list_"
 QUANTILES = ("0.5", "0.95", "0.99", "1.0")
 
 
 async def scraped(stage: Stage) -> Scrape:
     return await scrape(stage.proxy.web_port)
-
-
-async def has_list(client: AsyncClient) -> None:
-    assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
 
 # --- the topic-list family of PIP-442 -------------------------------------------------------------

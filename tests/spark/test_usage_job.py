@@ -22,7 +22,6 @@ from pipeline.transforms.usage import add_usage, add_waits, usage, waits
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import StreamSettings, UsageSettings, UsageSummary
 from pipeline.usage.stream import follow_usage
-from pipeline.usage.tables import read_usage, read_waits
 from tests.support.pipeline.usage_events import NOON_US, SECOND_US, event, frame
 
 Say = Callable[[str], None]
@@ -79,8 +78,8 @@ class Tables:
 
     def must_be_those_of_a_batch(self) -> None:
         events = self.read(EVENTS)
-        for found, expected in ((read_usage, usage), (read_waits, waits)):
-            assert rows_of(found(self.spark, self.common)) == rows_of(expected(events, 60))
+        for table, add, expected in ((USAGE, add_usage, usage), (WAITS, add_waits, waits)):
+            assert rows_of(add(self.read(table))) == rows_of(expected(events, 60))
 
 
 def rows_of(found: DataFrame) -> list[tuple[object, ...]]:
@@ -157,9 +156,9 @@ def test_parts_of_days_that_are_over_are_added_up_and_the_stream_goes_on(tables:
     assert tables.add_up() == [1, 1]
     tables.must_be_those_of_a_batch()
     # One part of the day that is over, with a row for each key; those of the other day as they were.
-    for table, added in ((USAGE, read_usage), (WAITS, read_waits)):
+    for table, add in ((USAGE, add_usage), (WAITS, add_waits)):
         assert tables.parts(table) == {first: [2], second: [2, 3]}
-        both = (tables.read(table), added(tables.spark, tables.common))
+        both = (tables.read(table), add(tables.read(table)))
         assert len({rows.where("date = '2026-01-01'").count() for rows in both}) == 1
     assert tables.add_up() == [0, 0]
     # A batch that comes again, as after a kill, adds nothing; a new one does, and is added up the next time.

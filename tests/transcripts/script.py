@@ -13,7 +13,6 @@ from tests.support.clients.commands import content_of
 from tests.transcripts.tokens import PROXY, SECRET_KEY
 
 BROKER, OTHER, NOBODY = "<broker>", "<other broker>", "<nobody>"
-PLACES: Final = (BROKER, OTHER, NOBODY)
 
 
 class Do(Enum):

@@ -1,8 +1,8 @@
 """Tables of the theme `usage`: who cost how much, how long they waited, what sharing answers saved.
 
 Rule: a row of `usage` and of `waits` may be one of several parts with the same key (a stream adds a part for each of
-its batches, and `compact` adds up those of days that are over); parts add up, and `read_usage` and `read_waits` of
-`pipeline.usage.tables` add them. Topic lists and watch frames are counted apart, and only events that carry the cost of
+its batches, and `compact` adds up those of days that are over); parts add up, which `add_usage` and `add_waits` of
+`pipeline.transforms.usage` do. Topic lists and watch frames are counted apart, and only events that carry the cost of
 their group bring its memory: to the principal and client version that ended last, whose namespace and principal are
 those of the whole group.
 """

@@ -84,10 +84,6 @@ class EmbeddedBroker:
         if self._crash is not None:
             raise self._crash
 
-    async def all_left(self) -> None:
-        """Wait until no connection is left."""
-        await self._scope.emptied()
-
     async def announce(self, new: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
         """Notify all watchers of created and deleted topics, and wait until every update is written."""
         for session in list(self.connections):

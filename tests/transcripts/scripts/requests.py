@@ -10,7 +10,6 @@ from tests.transcripts.scripts.connect import READ, connect
 
 TOPIC: Final = "persistent://tenant/namespace/topic"
 _NAMESPACE: Final = "tenant/namespace"
-_TYPE: Final = pb.BaseCommand
 _CONNECT: Final = pb.BaseCommand.CONNECT
 _PROPERTIES: Final = [pb.KeyValue(key="key", value="value")]
 

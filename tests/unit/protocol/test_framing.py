@@ -172,19 +172,3 @@ class TestCaps:
         decoder.receive_data(b"\x80\0\0\0\0\0\0\x02\x08\x01")
         with pytest.raises(FrameTooLarge):
             decoder.next_event()
-
-
-class TestEndOfStream:
-    def test_between_frames_it_is_fine(self) -> None:
-        decoder = FrameDecoder()
-        decoder.receive_data(ping())
-        drain(decoder)
-        decoder.receive_eof()
-
-    @pytest.mark.parametrize("arrived", [1, 4, 8, 9])
-    def test_inside_a_frame_it_is_malformed(self, arrived: int) -> None:
-        decoder = FrameDecoder()
-        decoder.receive_data(ping()[:arrived])
-        drain(decoder)
-        with pytest.raises(MalformedFrame, match="inside a frame"):
-            decoder.receive_eof()

@@ -7,16 +7,12 @@ from tests.support.each import each
 from tests.support.sockets.frames import (
     framed,
     ping,
-    scalable_diff,
-    scalable_snapshot,
     watch_success,
     watch_update,
 )
 
 SUCCESS = watch_success(1, ["persistent://a/b/c"] * 20)
 UPDATE = watch_update(1, ["persistent://a/b/d"])
-SNAPSHOT = scalable_snapshot(1, ["topic://a/b/c"] * 20)
-DIFF = scalable_diff(1, ["topic://a/b/d"], ["topic://a/b/c"])
 WATCHES = (
     CommandType.WATCH_TOPIC_LIST_SUCCESS,
     CommandType.WATCH_TOPIC_UPDATE,

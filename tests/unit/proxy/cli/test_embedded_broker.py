@@ -10,8 +10,6 @@ from proxy.cli.demo.topics import BadRequest, GeneratedTopics, ListedTopics, top
 from proxy.cli.demo.watchers import MOST_WATCHERS, Watchers
 from tests.support.clients.async_client import AsyncClient
 
-TOPIC = "persistent://public/default/t1"
-
 
 def question(namespace: str, pattern: str | None = None) -> pb.CommandGetTopicsOfNamespace:
     return pb.CommandGetTopicsOfNamespace(request_id=1, namespace=namespace, topics_pattern=pattern)

@@ -10,7 +10,6 @@ from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import start
 
 LIMIT = 4 * 1024 * 1024
-QUARTER = LIMIT // 4
 
 
 class Books:
