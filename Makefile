@@ -33,7 +33,9 @@ PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load)
 STORES := tests/spark/test_object_store.py
 # What the extension stands in for: the start, relays, what they are held to, topic lists.
 WITHOUT_EXTENSION := $(patsubst %,tests/integration/test_%.py,without_extension relay_contract shared_lists start)
-RUN := $(UNIT) $(REAL) $(PROOF) $(addprefix tests/,integration pulsar spark deploy helm rust release)
+# Needs what `make release` has built: `make release-test` alone runs it.
+RELEASE := tests/release/test_release.py
+RUN := $(UNIT) $(REAL) $(PROOF) $(RELEASE) $(addprefix tests/,integration pulsar spark deploy helm rust)
 # Test files in none of these folders and lists.
 LEFT = $(filter-out $(RUN) $(addsuffix /%,$(RUN)),$(shell find tests -name 'test_*.py'))
 PYTEST = $(STAGES) $@ $(BIN)/python -m pytest -q --junitxml=.cache/junit/$@.xml
@@ -178,7 +180,7 @@ release: $(VENV)/.dev $(VENV)/.native ## Build into dist/ what a release has (as
 	$(BIN)/python -m scripts.release $(ARGS)
 
 release-test: $(VENV)/.dev ## Install each file of dist/ into an empty place and use it there (minutes)
-	$(BIN)/python -m pytest -q tests/release
+	$(BIN)/python -m pytest -q $(RELEASE)
 
 audit: $(VENV)/.dev ## Ask for known faults of what is locked: libraries, and crates where cargo-audit is
 	$(PIP) install --require-hashes -r requirements/audit.txt
