@@ -11,7 +11,14 @@ from collections.abc import Callable
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from limiter.permit import Permit
 from protocol.frames import HEAD_BYTES
@@ -148,5 +155,8 @@ class LargeFramesMachine(RuleBasedStateMachine):
         self.loop.close()
 
 
-TestLargeFrames = pytest.mark.threat("announced-frames", "large-frames-stop")(LargeFramesMachine.TestCase)
-TestLargeFrames.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+@pytest.mark.threat("announced-frames", "large-frames-stop")
+def test_large_frames_are_bounded_and_all_end() -> None:
+    run_state_machine_as_test(
+        LargeFramesMachine, settings=settings(max_examples=40, stateful_step_count=25, deadline=None)
+    )
