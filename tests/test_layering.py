@@ -19,6 +19,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+import pytest
+
 from tests.support.each import each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -252,6 +254,11 @@ def test_native_extension_is_imported_in_one_place() -> None:
     # By a statement, or by a text that is imported.
     named = re.compile(r"(?m)^\s*(?:from|import) pulsar_proxy_native\b|[\"']pulsar_proxy_native\b")
     assert [path for path in SOURCES if named.search(path.read_text())] == [NATIVE_OWNER]
+
+
+@pytest.mark.threat("credentials-past-the-gate")
+def test_the_gate_alone_says_who_may_be_dialled() -> None:
+    assert [path.name for path in SOURCES if "CheckedTarget(" in path.read_text()] == ["gate.py"]
 
 
 @each("name", ["framing.py", "frames.py", "slabs.py", "errors.py"])

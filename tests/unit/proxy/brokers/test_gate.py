@@ -1,11 +1,9 @@
 """The gate in virtual time: which addresses of which targets may be dialled, by names that resolve anew."""
 
-import ast
 import asyncio
 import io
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -175,57 +173,3 @@ async def test_keys_narrowed_to_networks_name_no_broker(town: Town) -> None:
     made_up = await town.gate.for_client(BrokerAddress("made-up.example", 6650), "192.0.2.1")
     assert made_up.made_up_by == "192.0.2.1"
     assert len(made_up.addresses) == MOST_MADE_UP_ADDRESSES
-
-
-# --- the proxy's own credentials leave by known paths only, read from the source ----------------------------
-
-ROOT = Path(__file__).resolve().parents[4]
-SOURCES = sorted((ROOT / "proxy").rglob("*.py"))
-
-# Each name, and the modules that may use it. A new module here must say why its peer may have the credentials.
-ALLOWED = {
-    # The gate alone says who may be dialled; `Dialer.connect` takes nothing else.
-    "CheckedTarget(": {"proxy/brokers/gate.py"},
-    # Frames with credentials, for connections that a `Dialer` opened to a CheckedTarget.
-    ".for_client(": {"proxy/relay/direct_mode.py"},
-    # A probe of a configured broker sends the CONNECT that requests send, behind the same gate.
-    ".for_requests(": {"proxy/brokers/pool.py", "proxy/brokers/handshake.py"},
-    "._connect_frames.renewed(": {"proxy/brokers/pool.py"},
-    "._connect_frames.answer(": {"proxy/brokers/pool.py"},
-    # Answers the challenges of a peer that was dialled as above.
-    ".converse(": {"proxy/relay/direct_mode.py"},
-    "._frames.answer(": {"proxy/brokers/handshake.py"},
-    "._dialer.connect(": {"proxy/brokers/handshake.py", "proxy/brokers/pool.py", "proxy/relay/direct_mode.py"},
-    # The credentials themselves. The event log's topic is written to the configured cluster.
-    "._own.current(": {"proxy/brokers/connect_frames.py", "proxy/telemetry/events/topic_credentials.py"},
-    "own.current(": {"proxy/auth/own/broker_credentials.py"},
-    "authorization_header(": {
-        "proxy/brokers/list_question.py",  # configured web services only
-        "proxy/overload/broker_questions.py",  # the same, and no redirect is followed
-        "proxy/telemetry/events/topic_credentials.py",
-        "proxy/web/forward/own_credentials.py",
-    },
-    "identity_headers(": {"proxy/web/forward/reverse_proxy.py"},
-    # The opening of a WebSocket goes to configured web services only, and follows no redirect.
-    "._reverse_proxy.websocket_headers(": {"proxy/web/forward/websockets.py"},
-    "self.identity_headers(": {"proxy/web/forward/reverse_proxy.py"},
-}
-
-
-def calls(path: Path) -> Iterator[str]:
-    """Yield every call of a module as text, `receiver.method(`, without its arguments."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Call):
-            yield ast.unparse(node.func) + "("
-
-
-def uses(text: str, name: str) -> bool:
-    """Return whether a call is one of `name`: a method of any receiver, or exactly that function or receiver."""
-    return text.endswith(name) if name.startswith(".") else text == name
-
-
-@pytest.mark.threat("credentials-past-the-gate")
-def test_credentials_leave_by_known_paths_only() -> None:
-    found = {str(path.relative_to(ROOT)): set(calls(path)) for path in SOURCES}
-    for name, allowed in ALLOWED.items():
-        assert {path for path, texts in found.items() if any(uses(text, name) for text in texts)} == allowed, name
