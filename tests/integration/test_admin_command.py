@@ -8,7 +8,6 @@ import socket
 import stat
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -276,25 +275,3 @@ async def test_nobody_is_asked_at_a_default_path_that_others_may_have_made(
         (tmp_path / "next").mkdir()
         async with proxy_and_broker(tmp_path / "next", options=("--take-over",), **keys) as (proxy, _):
             assert proxy.lines("nothing is taken over from another user's process")
-
-
-@pytest.mark.threat("default-path-taken")
-async def test_an_answer_without_end_is_read_up_to_a_bound(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sent, piece = 0, bytes(1 << 20)
-
-    async def endless(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal sent
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        with suppress(ConnectionError):
-            while True:
-                writer.write(piece)
-                await writer.drain()
-                sent += len(piece)
-        writer.close()
-
-    path = tmp_path / "s"
-    async with await asyncio.start_unix_server(endless, path):
-        assert await asyncio.to_thread(main, ["top", "--once", "--socket", str(path)]) == 1
-    assert "more than 16777216 bytes" in capsys.readouterr().err
-    assert sent < 32 << 20

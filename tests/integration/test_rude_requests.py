@@ -122,19 +122,6 @@ async def test_nothing_behind_a_request_for_another_protocol_is_a_request(protoc
 
 
 @pytest.mark.threat("parsed-requests-ahead")
-@pytest.mark.parametrize(
-    ("field", "status"),
-    [("a:" + "v" * 8000, 200), ("a:" + "v" * 8180, 431), ("a:" + "\u00e4" * 4000, 431), ("a" * 2600 + ":", 200),
-     ("a" * 2800 + ":", 431)],
-)  # fmt: skip
-async def test_the_text_of_a_head_counts_with_the_memory_that_it_takes(field: str, status: int) -> None:
-    async with web_staged() as at:
-        request = f"GET {ADMIN} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n{field}\r\n\r\n"
-        assert await at.status_of(request) == status
-        assert len(at.broker.asked) == (status == 200)
-
-
-@pytest.mark.threat("parsed-requests-ahead")
 async def test_heads_sent_ahead_stay_bytes() -> None:
     gate = asyncio.Event()
 
