@@ -91,6 +91,8 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
             before = bound.ended
             await weighed(stage)
         assert bound.tight
+        # A thread tells of an end later than the bound asks for it.
+        await stage.until(lambda: stage.caused(DisconnectCause.MEMORY_LIMIT) == bound.ended, "all ends told")
         ended = stage.proxy.counters.shared.disconnects[DisconnectCause.MEMORY_LIMIT]
         assert ended == bound.ended < len(pairs)
         _, received = await asyncio.gather(reader.broker.send(FLOOD), read_all(reader, len(FLOOD)))
