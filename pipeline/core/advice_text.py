@@ -69,10 +69,11 @@ def fragment(advice: Advice) -> str:
 def _reasons(advice: Advice) -> list[str]:
     target, final, held, calibration = advice.target, advice.final, advice.held, advice.calibration
     refusals = f"at most {100 * target.max_refused:g} % refused" if target.max_refused else "no refusals"
-    load_risk = advice.extrapolated.get("load")
+    risks = {"load" if name == "load" else LIMIT_KEYS[name].key: risk for name, risk in advice.extrapolated.items()}
+    load = "the recorded load" if target.load == 1 else f"{target.load} times the recorded load"
+    beyond = f" {EXTRAPOLATED.capitalize()}, so nobody has seen it: {', '.join(risks)}." if risks else ""
     said = [
-        f"Target: {refusals}, and 99 % wait at most {target.p99_wait_us / 1000:g} ms,"
-        f" at {target.load} times the recorded load.",
+        f"Target: {refusals}, and 99 % wait at most {target.p99_wait_us / 1000:g} ms, at {load}.{beyond}",
         f"For {final.proxies} proxies ({final.fleet} for each recorded one), each with these keys.",
         f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
         f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
@@ -82,7 +83,7 @@ def _reasons(advice: Advice) -> list[str]:
         calibration.refusals and f"{calibration.refusals}.",
         f"Sizes or times imputed: {100 * advice.imputed_share:.1f} % of the requests.",
         *_not_replayed(advice),
-        load_risk and f"The load is {EXTRAPOLATED}: {load_risk}.",
+        "load" in risks and f"The risk of the load: {risks['load']}.",
     ]
     return [line for line in said if line]
 

@@ -1,8 +1,8 @@
 """How far the advice may go from what was seen: a floor for each memory, room for watchers, and what is extrapolated.
 
-Rule: the replay holds up an answer that waits to grow alone, where the proxy holds up the whole connection to its
-broker. So it is not asked where heap memory is that tight: heap memory is never advised below what was in use, or what
-the largest list takes for each question at a broker, whichever is less. A value beyond half to twice of what was
+Rule: no memory is advised below what was in use. The replay holds up an answer that waits to grow alone, where the
+proxy holds up the whole connection to its broker, so it is not asked where heap memory is that tight; of heap memory
+what the largest list takes for each question at a broker is enough. A value beyond half to twice of what was
 recorded is marked, with its risk. Pure.
 """
 
@@ -53,15 +53,17 @@ def direct_for(lists_bytes: int, unproven_percent: int) -> int:
     return -(-lists_bytes * 100 // (unproven_percent * MIB)) * MIB
 
 
-def floor_of(largest_bytes: tuple[int, int], peak_heap_bytes: int, outstanding: int, fleet: int) -> tuple[int, int]:
+def floor_of(
+    largest_bytes: tuple[int, int], peak_bytes: tuple[int, int], outstanding: int, fleet: int
+) -> tuple[int, int]:
     """Return the least heap and direct memory to advise for each proxy of a fleet so many times the recorded one.
 
-    Both hold the largest list. Heap memory also holds what was seen in use at once, or the largest list as often as
-    questions are out at a broker, whichever is less.
+    Both hold the largest list, and what was seen in use at once; of heap memory the largest list as often as questions
+    are out at a broker, if that is less.
     """
     heap, direct = largest_bytes
-    seen = -(-min(peak_heap_bytes, heap * outstanding) // fleet)
-    return max(heap, seen), direct
+    seen_heap, seen_direct = peak_bytes
+    return max(heap, -(-min(seen_heap, heap * outstanding) // fleet)), max(direct, -(-seen_direct // fleet))
 
 
 def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:

@@ -25,6 +25,8 @@ LATE_US: Final = 10_000
 PROMISED_MS: Final = 250.0
 # Both sides come from buckets: neighbours are the same as far as anybody can tell.
 _SAME: Final = 2 ** (1.01 / PER_OCTAVE)
+# Where fewer waited for memory, the p99 is that of requests that did not.
+LEAST_WAITED: Final = 0.01
 # Requests more or less that are nobody's concern.
 _FEW: Final = 3
 _ENDINGS: Final = ("ok", "refused", "cancelled")
@@ -124,17 +126,18 @@ class Trust:
         if self.min_requests < 1:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
-    def in_all(self, judged: Judged | None, unproven_percent: int = 100) -> Judged:
+    def in_all(self, judged: Judged | None, waited: int, unproven_percent: int = 100) -> Judged:
         """Return the judgement of all proxies unchanged; raises PipelineError, exit code 3, if it cannot be trusted.
 
-        `unproven_percent` is the part of direct memory that clients had which have not shown that they read.
+        `waited` requests waited for memory or were refused; `unproven_percent` is the part of direct memory that
+        clients had which have not shown that they read.
         """
-        why = self._doubt(judged, unproven_percent)
+        why = self._doubt(judged, waited, unproven_percent)
         if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
         return judged
 
-    def _doubt(self, judged: Judged | None, unproven_percent: int) -> str:
+    def _doubt(self, judged: Judged | None, waited: int, unproven_percent: int) -> str:
         if judged is None:
             return "the replay was not held against what was recorded, expected it to be: run the job whatif"
         row = judged.row
@@ -142,6 +145,12 @@ class Trust:
             return (
                 f"{row['requests']} requests could be compared with what was recorded, expected at least"
                 f" {self.min_requests} (--min-requests)"
+            )
+        if waited < LEAST_WAITED * row["requests"]:
+            return (
+                f"nobody waited: {waited} of {row['requests']} requests had to wait for memory, expected at least"
+                f" {100 * LEAST_WAITED:g} %, since a calm recording does not show what smaller limits do; record a storm,"
+                " or with smaller limits"
             )
         if row["imputed_share"] > self.max_imputed:
             return (

@@ -35,6 +35,8 @@ from pipeline.store.history import add_row
 from pipeline.store.sinks import read_table, write_rows
 
 MOST_ROUNDS: Final = 6
+# The load of a target that nobody has named.
+RECORDED_LOAD: Final = 1
 REFUSALS: Final = tuple(
     column.name for column in OUTCOME_COLUMNS if column.name.startswith(("timeout", "queue_full", "oversize"))
 )
@@ -112,7 +114,8 @@ class _Trials:
     def floor(self, fleet: int) -> tuple[int, int]:
         """Return the least memory of both kinds that may be advised to a proxy of that fleet."""
         outstanding = self.prepared.usual_limits.max_outstanding_per_broker
-        return floor_of(self.prepared.largest, self.prepared.seen.peak_heap_bytes, outstanding, fleet)
+        seen = self.prepared.seen
+        return floor_of(self.prepared.largest, (seen.peak_heap_bytes, seen.peak_direct_bytes), outstanding, fleet)
 
     def allows(self, point: Point) -> bool:
         """Return whether a point is above the floor of its fleet."""
@@ -147,8 +150,10 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         )
     rows = [row.asDict() for row in read_table(spark, common, CALIBRATION).collect()]
     before = read_table(spark, common, REPLAYED).collect()
-    percent = min((seen_of(row).unproven_readers_percent for row in before), default=100)
-    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), percent)
+    of_all = [seen_of(row) for row in before]
+    waited = max((seen.waited for seen in of_all), default=0)
+    percent = min((seen.unproven_readers_percent for seen in of_all), default=100)
+    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), waited, percent)
     tried = whole.where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
@@ -298,7 +303,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_common(parser)
     add_target(parser)
-    add_number(parser, "--load", 10, "N", "of the target")
+    add_number(parser, "--load", RECORDED_LOAD, "N", "of the target")
 
 
 def add_target(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from pyspark.sql import SparkSession
 
@@ -15,7 +14,7 @@ from pipeline.core.options import add_common, common_settings
 from pipeline.core.periods import add_period, given_period
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.jobs.advise import add_target, advise, settings_of
+from pipeline.jobs.advise import RECORDED_LOAD, add_target, advise, settings_of
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
 from pipeline.jobs.whatif import WhatifSettings, whatif
@@ -29,8 +28,6 @@ from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import UsageSettings
 from pipeline.usage.tables import StreamOwnsError
 
-TARGET_LOAD: Final = 10
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the jobs that differ from one use to the next; the others have their defaults."""
@@ -42,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_target(parser)
     parser.add_argument(
         "--target-load", type=int, metavar="N",
-        help=f"load of the target (default: {TARGET_LOAD} if that is among --load, else the highest)",
+        help=f"load of the target (default: {RECORDED_LOAD}, the recorded one, if that is among --load, else the lowest)",
     )  # fmt: skip
     add_page(parser)
     parser.add_argument(
@@ -133,7 +130,7 @@ class _Steps:
 
 def _target_load(given: int | None, grid: Grid) -> int:
     """Choose the load of the target among those that are replayed; raises PipelineError if it is none of them."""
-    load = given if given is not None else TARGET_LOAD if TARGET_LOAD in grid.loads else max(grid.loads)
+    load = given if given is not None else RECORDED_LOAD if RECORDED_LOAD in grid.loads else min(grid.loads)
     if load not in grid.loads:
         raise PipelineError(f"--target-load: got {load}, expected one of --load {','.join(map(str, grid.loads))}")
     return load

@@ -16,7 +16,8 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Fairness, Limits, rounded_up
 
 MOST_SCENARIOS: Final = 10_000
-LOADS: Final = (1, 10)
+# Twice the clients are the most that is not extrapolated.
+LOADS: Final = (1, 2)
 FLEETS: Final = (1, 2)
 _FAIRNESS: Final = get_args(Fairness)
 FACTORS: Final = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)

@@ -35,8 +35,6 @@ _ENDED: Final[dict[tuple[str, str | None], Outcome]] = {
     ("cancelled", None): Outcome.CANCELLED,
 }
 NO_BROKER: Final = ""
-# Memory in use when a request arrived.
-PEAKS: Final = ("heap_used_bytes", "direct_used_bytes")
 # Limits in force that are not replayed: the least of each is seen. Proxies of before do not name them, as if there were
 # no such rules.
 RULES: Final = {"unproven_readers_percent": 100, "spill_limit_bytes": 0}
@@ -59,7 +57,6 @@ def requests_of(events: DataFrame) -> DataFrame:
         F.coalesce("cancelled_after_us", F.lit(NEVER)).alias("cancel_us"),
         F.xxhash64(*LIMIT_EVENTS.values()).alias("limits_id"),
         *LIMIT_EVENTS.values(),
-        *PEAKS,
         *RULES,
         "cluster",
         _outcome().alias("recorded_outcome"),

@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, SparkSession, Window
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
@@ -24,7 +24,9 @@ from pipeline.core.model import Limits
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
-from pipeline.replay.requests import LIMIT_EVENTS, NO_BROKER, PEAKS, RULES, booked, requests_of, work_us
+from pipeline.replay.requests import LIMIT_EVENTS, NO_BROKER, RULES, requests_of, work_us
+from pipeline.replay.tally import REFUSED
+from pipeline.transforms.memory import Peak, peaks
 
 _NUMBERS: Final = tuple(MEASURED)[:-1]
 # From the columns of limits to the fields of `Limits`.
@@ -54,9 +56,9 @@ class ProxyTrace:
 
 @dataclass(frozen=True, slots=True)
 class SeenMemory:
-    """The most of each memory in use at any one proxy, in bytes; and the largest permit of a frame for watchers.
+    """The most of each memory that lists held at any one proxy, in bytes; and that of frames for watchers.
 
-    And two rules of the proxies that are not replayed: the part of direct memory for clients that have not shown that
+    How many requests waited for memory, or were refused. And two rules of the proxies that are not replayed: the part of direct memory for clients that have not shown that
     they read (100 is no rule), and the room on disk for lists of slow readers.
     """
 
@@ -64,6 +66,7 @@ class SeenMemory:
     peak_direct_bytes: int = 0
     peak_watch_bytes: int = 0
     largest_watch_bytes: int = 0
+    waited: int = 0
     unproven_readers_percent: int = 100
     spill_limit_bytes: int = 0
 
@@ -119,14 +122,15 @@ def prepare(
             f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
             " limits are set for the proxies of one cluster"
         )
-    heap, direct = (max(row[name] or 0 for row in seen) for name in PEAKS)
+    waited, most = sum(row.waited for row in seen), peaks(events)
+    heap, direct, watch = (most.get(whose, Peak()) for whose in (("lists", "heap"), ("lists", "direct"), ("watch", "direct")))
     rules = (min((row[name] for row in seen if row[name] is not None), default=none) for name, none in RULES.items())
     before_writing()
     return Prepared(
         path,
         _written(spark, requests, seen, path),
         limits,
-        SeenMemory(heap, direct, *_watch_memory(events), *rules),
+        SeenMemory(heap.held_bytes, direct.held_bytes, watch.held_bytes, watch.largest_bytes, waited, *rules),
         met,
         next(iter(clusters), None),
     )
@@ -221,8 +225,8 @@ def _seen(requests: DataFrame) -> list[Row]:
         F.count("*").alias("rows"),
         F.min("arrival_us").alias("first_us"),
         F.max("arrival_us").alias("last_us"),
-        *(F.max(name).alias(name) for name in PEAKS),
         *(F.min(name).alias(name) for name in RULES),
+        F.count_if((F.col("recorded_memory_wait_us") > 0) | F.col("recorded_outcome").isin(*map(int, REFUSED))).alias("waited"),
         F.count_if(shown).alias("shown"),
         *(F.sum(F.when(shown, F.col(name))).alias(name) for name in _NUMBERS),
         F.max(F.when(shown, F.col("broker"))).alias("broker"),
@@ -264,20 +268,6 @@ def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> 
     task = F.col("first_task") + F.expr("(arrival_us - begin_us) div slice_us").cast("int")
     shared = rows.join(F.broadcast(where), "proxy_id").repartitionById(number, task)
     return shared.select(rows.columns).sortWithinPartitions("proxy_id", "arrival_us", "seq")
-
-
-def _watch_memory(events: DataFrame) -> tuple[int, int]:
-    """Return the most direct memory that watch frames held at one proxy at one time, and that of the largest frame."""
-    end_us = F.col("ts_us") + F.col("total_us")
-    begin = F.struct((end_us - F.col("direct_held_us")).alias("at_us"), booked().alias("change"))
-    end = F.struct(end_us.alias("at_us"), (-booked()).alias("change"))
-    held = events.where(F.col("kind").isin("watch_init", "watch_update") & (F.col("direct_held_us") > 0))
-    steps = held.select("proxy_id", F.explode(F.array(begin, end)).alias("step")).select("proxy_id", "step.*")
-    # Frames that end go before frames that begin in the same microsecond.
-    line = Window.partitionBy("proxy_id").orderBy("at_us", "change").rowsBetween(Window.unboundedPreceding, 0)
-    sums = steps.select("change", F.sum("change").over(line).alias("held"))
-    ((peak, largest),) = sums.agg(F.max("held"), F.max("change")).collect()
-    return peak or 0, largest or 0
 
 
 def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:

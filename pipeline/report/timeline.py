@@ -12,15 +12,12 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from pipeline.report.clock import Clock
+from pipeline.transforms.memory import KINDS, end_us, spans
 from pipeline.transforms.usage import asked_for
 
-KINDS: Final = ("heap", "direct")
 LIMITS: Final = tuple(f"{kind}_limit" for kind in KINDS)
 # A proxy may be silent at the end for one in so many of all bins, however busy it was before.
 _SILENT_PART: Final = 20
-_BEFORE_HEAP: Final = ("client_wait_us", "group_wait_us")
-_BEFORE_GROWTH: Final = (*_BEFORE_HEAP, "heap_wait_us", "broker_wait_us", "upstream_us")
-_BEFORE_DIRECT: Final = (*_BEFORE_GROWTH, "heap_update_wait_us", "read_us", "reader_wait_us")
 
 
 def bin_of(clock: Clock, column: Column | None = None) -> Column:
@@ -45,14 +42,8 @@ def memory_use(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataF
     begin = F.lit(clock.origin_us) + F.col("bin").cast("long") * F.lit(clock.step_us)
     overlap = F.least(end_us, begin + F.lit(clock.step_us)) - F.greatest(begin_us, begin)
     mean = F.sum(F.col("bytes") * F.greatest(overlap, F.lit(0))) / F.lit(clock.step_us)
-    # Spans are columns first: within `explode` Spark interprets what it cannot compile, at ten times the cost.
-    spans = {f"span_{number}": span for number, span in enumerate(_spans())}
     return (
-        events.where("carries_cost")
-        .select(*by, *(span.alias(name) for name, span in spans.items()))
-        .select(*by, F.explode(F.array(*spans)).alias("span"))
-        .select(*by, "span.*")
-        .where("length_us > 0 and bytes > 0")
+        spans(events, *by)
         .withColumn("bin", F.explode(bins))
         .groupBy("bin", *by, "kind", "way")
         .agg(mean.alias("bytes"))
@@ -82,7 +73,7 @@ def limits_of_proxies(events: DataFrame, clock: Clock) -> DataFrame:
     said = (
         events.groupBy(proxy_name().alias("proxy"), bin_of(clock).alias("bin"))
         .agg(
-            F.max(bin_of(clock, _end())).alias("last"),
+            F.max(bin_of(clock, end_us())).alias("last"),
             *(F.max_by(f"{kind}_limit_bytes", "ts_us").alias(f"{kind}_limit") for kind in KINDS),
         )
         .withColumn("silence", F.col("bin") - F.lag("bin").over(so_far))
@@ -102,50 +93,3 @@ def endings(events: DataFrame, clock: Clock, by: Sequence[str] = ()) -> DataFram
     reason = F.when(F.col("outcome") == "ok", F.lit("ok")).otherwise(F.concat_ws(" in ", "outcome", "outcome_stage"))
     counted = events.where("kind = 'get_topics'").groupBy(bin_of(clock).alias("bin"), *by, reason.alias("reason"))
     return counted.agg(F.count("*").alias("requests"))
-
-
-def _spans() -> tuple[Column, ...]:
-    """Return when an event held memory and when it waited for some, as spans: kind, way, begin_us, length_us, bytes."""
-    estimate, growth_wait = F.col("heap_estimate_bytes"), F.col("heap_update_wait_us")
-    # Heap memory went back when direct memory was there, or at the end if it never was.
-    heap_end = _end() - _zero("write_us")
-    heap_begin = heap_end - _zero("heap_held_us")
-    # Then the estimate had grown to the answer; at the end of heap memory if it never did.
-    grown = F.greatest(heap_begin, F.least(heap_end, _after(_BEFORE_GROWTH) + growth_wait))
-    growth_end = F.when(F.col("heap_actual_bytes").isNull(), heap_end).otherwise(grown)
-    # The bytes booked after the growth are what is left of the sum without the estimate before it.
-    left = F.col("heap_byte_us") - _zero("heap_estimate_bytes").cast("double") * (growth_end - heap_begin)
-    grown_mean = left / F.nullif(heap_end - growth_end, F.lit(0))
-    growth = F.col("heap_actual_bytes") - _zero("heap_estimate_bytes")
-    held = F.col("direct_held_us")
-    direct_mean = F.col("direct_byte_us") / F.nullif(held, F.lit(0))
-    return (
-        _span("heap", "held", heap_begin, growth_end - heap_begin, estimate),
-        _span("heap", "held", growth_end, heap_end - growth_end, grown_mean),
-        _span("direct", "held", _end() - _zero("direct_held_us"), held, direct_mean),
-        _span("heap", "waiting", _after(_BEFORE_HEAP), F.col("heap_wait_us"), estimate),
-        _span("heap", "waiting", _after(_BEFORE_GROWTH), growth_wait, growth),
-        _span("direct", "waiting", _after(_BEFORE_DIRECT), F.col("direct_wait_us"), F.col("direct_bytes")),
-    )
-
-
-def _span(kind: str, way: str, begin: Column, length: Column, bytes_: Column) -> Column:
-    return F.struct(
-        F.lit(kind).alias("kind"),
-        F.lit(way).alias("way"),
-        begin.cast("long").alias("begin_us"),
-        length.cast("long").alias("length_us"),
-        bytes_.cast("double").alias("bytes"),
-    )
-
-
-def _zero(name: str) -> Column:
-    return F.coalesce(F.col(name), F.lit(0))
-
-
-def _after(parts: tuple[str, ...]) -> Column:
-    return sum(map(_zero, parts), F.col("ts_us"))
-
-
-def _end() -> Column:
-    return F.col("ts_us") + F.col("total_us")

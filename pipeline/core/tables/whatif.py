@@ -72,12 +72,13 @@ REPLAYED: Final = Table(
         Column("cluster", "string", "", "The cluster of all events, if they name one.", True),
         *LIMIT_COLUMNS,
         Column("requests", "int64", "requests", "Requests that met these limits."),
-        Column("peak_heap_bytes", "int64", "bytes", "Most heap memory in use at one proxy when a request arrived."),
-        Column("peak_direct_bytes", "int64", "bytes", "Most direct memory in use at one proxy when a request arrived."),
+        Column("peak_heap_bytes", "int64", "bytes", "Most heap memory that lists held at one proxy at one time."),
+        Column("peak_direct_bytes", "int64", "bytes", "The same of direct memory, without frames for watchers."),
         Column(
             "peak_watch_bytes", "int64", "bytes", "Most direct memory that watch frames held at one proxy at a time."
         ),
         Column("largest_watch_bytes", "int64", "bytes", "The largest permit of a watch frame."),
+        Column("waited", "int64", "requests", "Requests that waited for memory, or that the limiter refused."),
         Column("unproven_readers_percent", "int32", "%", "Least part of direct memory for clients not seen to read."),
         Column("spill_limit_bytes", "int64", "bytes", "Least room on disk for lists of slow readers; 0 is no disk."),
     ),
