@@ -3,10 +3,13 @@
 Rule: a path that a user named, or that was found on a disk, is the one that it says.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from pipeline.core.errors import PipelineError
 
 # The directory of a table in which Delta has its commits.
 DELTA_LOG: Final = "_delta_log"
@@ -24,6 +27,18 @@ def mounted(place: str) -> Path | None:
     if parts.scheme not in ("", "file"):
         return None
     return Path(parts.path if parts.scheme else place).absolute()
+
+
+def refuse_unwritable(option: str, place: str) -> None:
+    """Raise PipelineError if a directory here, or the one in which it would be made, cannot be written."""
+    path = mounted(place)
+    if path is None:
+        return
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    if not there.is_dir():
+        raise PipelineError(f"{option}: got {place}, expected a directory: {there} is none")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PipelineError(f"{option}: got {place}, expected a directory to write to: {there} is read-only here")
 
 
 def conf_path(out: str, given: str | None) -> Path | None:

@@ -38,7 +38,7 @@ def ingest(spark: SparkSession, settings: IngestSettings, say: Callable[[str], N
         say(f"{label}: {of_step}; {of_step.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
     if counts.kept + counts.duplicates == 0:
         raise PipelineError(
-            f"--source: got {counts.read} lines and no event among them ({counts.faults}), expected events"
+            f"--source: got {counts.read} lines and no event among them ({counts.faults}), expected events{counts.newer}"
         )
     return counts
 

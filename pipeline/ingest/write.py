@@ -17,6 +17,7 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, Observation, Window
 from pyspark.sql import functions as F
 
+from eventlog.schema import SCHEMA_VERSION
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, QUARANTINE_KEY, REASONS
@@ -67,7 +68,14 @@ class IngestCounts:
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""
         old = f"; {self.passed_by} files passed by, as they are older than --max-file-age" if self.passed_by else ""
-        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{old}"
+        return f"{self.read} read: {self.kept} kept, {self.duplicates} duplicates{reasons}{lost}{old}{self.newer}"
+
+    @property
+    def newer(self) -> str:
+        """Say what to do about events of a later schema; empty without any."""
+        if not self.quarantined.get("future_version"):
+            return ""
+        return f"; proxies are newer than this pipeline, which knows events up to version {SCHEMA_VERSION}: upgrade it"
 
 
 def write(

@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
         promised_us=None if options.p99_wait_ms is None else options.p99_wait_ms * 1000,
         period=given_period(options),
     )
-    with at_work("report", common) as spark:
+    with at_work("report", common, writes=False) as spark:
         summary = write_report(spark, settings)
     print(f"report: {summary}")
     return ExitCode.OK

@@ -12,6 +12,7 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.marks import add_marks, given_marks
 from pipeline.core.options import add_common, common_settings
 from pipeline.core.periods import add_period, given_period
+from pipeline.core.tables.events import EVENTS
 from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
 from pipeline.jobs.advise import RECORDED_LOAD, add_target, advise, settings_of
@@ -24,6 +25,7 @@ from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.progress import at_work, watched
 from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
+from pipeline.store.sinks import read_table
 from pipeline.usage.batch import make_usage
 from pipeline.usage.settings import UsageSettings
 from pipeline.usage.tables import StreamOwnsError
@@ -52,6 +54,9 @@ def run(options: argparse.Namespace) -> int:
     """Run all jobs; the exit code is that of the first that fails."""
     steps = _Steps(options)
     with at_work("run", steps.common) as spark:
+        if steps.without_source:
+            # One line, not one for each job.
+            read_table(spark, steps.common, EVENTS)
         outcome = run_steps(steps.over(spark), partial(print, flush=True))
     if "report" not in outcome.failed:
         print(f"report: {steps.page}")
@@ -83,6 +88,11 @@ class _Steps:
             raise PipelineError(
                 f"--conf-file: got none, expected a file: --out {self.common.out} is not on this machine"
             )
+
+    @property
+    def without_source(self) -> bool:
+        """Return whether the events are those of the table."""
+        return self._ingest is None
 
     def over(self, spark: SparkSession) -> list[Step]:
         source, period = self._ingest, self._period

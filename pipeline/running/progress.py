@@ -12,6 +12,7 @@ from typing import Final, TextIO
 from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
+from pipeline.core.paths import refuse_unwritable
 from pipeline.running.session import open_session, task_counts
 from pipeline.running.stopping import end_calls_quietly
 
@@ -21,8 +22,15 @@ _STEPS: Final[list[str]] = []
 
 
 @contextmanager
-def at_work(job: str, common: CommonSettings, *, quiet: bool = False) -> Iterator[SparkSession]:
-    """Open the session of a job, which ends with the block; show how far it is unless `quiet`, as streams are."""
+def at_work(
+    job: str, common: CommonSettings, *, quiet: bool = False, writes: bool = True
+) -> Iterator[SparkSession]:
+    """Open the session of a job, which ends with the block; show how far it is unless `quiet`, as streams are.
+
+    Raises PipelineError where the job `writes` tables and cannot.
+    """
+    if writes:
+        refuse_unwritable("--out", common.out)
     end_calls_quietly()
     session = open_session(job, common)
     # Spark has set a handler of its own.
