@@ -23,7 +23,7 @@ REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 def watch_frames() -> list[dict[str, Any]]:
     """Give frames of watchers: at most two of them are held at a time at one proxy, 2.5 MiB together."""
     whole = {"kind": "watch_update", "proxy_id": "p1", "total_us": 60_000, "direct_held_us": 50_000}
-    return [
+    frames = [
         whole | {"at_us": 0, "direct_bytes": MIB},
         whole | {"at_us": 20_000, "direct_bytes": 3 * MIB // 2},
         # Begins when the first ends.
@@ -32,6 +32,7 @@ def watch_frames() -> list[dict[str, Any]]:
         # Passed without memory.
         whole | {"at_us": 20_000, "direct_bytes": 90 * MIB, "direct_held_us": 0},
     ]
+    return [frame | {"direct_byte_us": frame["direct_bytes"] * frame["direct_held_us"]} for frame in frames]
 
 
 @pytest.fixture(scope="module")

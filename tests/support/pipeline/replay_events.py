@@ -105,6 +105,8 @@ def storm(seed: int, count: int, proxies: int = 2, span_us: int = 1_000_000) -> 
         size = chance.choice([20_000, 100_000, 400_000])
         client = chance.randrange(40)
         work = {
+            # Without any wait it would be no ground for advice.
+            "heap_wait_us": 1,
             "upstream_us": chance.randrange(1000, 40_000),
             "read_us": 500,
             "write_us": chance.randrange(100, 50_000),

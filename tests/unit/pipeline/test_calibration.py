@@ -131,8 +131,10 @@ ROW: dict[str, Any] = {
 EXACT = ROW | {"outcome_error": 0.0, "simulated_p99_us": ROW["limiter_p99_us"]}
 
 
-def trusted(row: dict[str, Any] | None, promised_us: float = SECOND, mean_error: float = 0.0) -> Judged:
-    return TRUST.in_all(None if row is None else Judged(row, promised_us, mean_error))
+def trusted(
+    row: dict[str, Any] | None, promised_us: float = SECOND, mean_error: float = 0.0, waited: int = 1
+) -> Judged:
+    return TRUST.in_all(None if row is None else Judged(row, promised_us, mean_error), waited)
 
 
 def test_calibration_at_the_bounds_is_trusted() -> None:
@@ -157,13 +159,19 @@ def test_what_cannot_be_trusted_ends_with_the_reason(row: dict[str, Any] | None,
     assert caught.value.code == ExitCode.CALIBRATION
 
 
+def test_a_recording_in_which_nobody_waited_is_no_ground_for_advice() -> None:
+    with pytest.raises(PipelineError, match="no advice: nobody waited: 0 of 100 requests had to wait") as caught:
+        trusted(EXACT, waited=0)
+    assert caught.value.code == ExitCode.CALIBRATION
+
+
 def test_who_is_told_that_there_is_no_advice_hears_of_the_share_that_is_not_replayed() -> None:
     off = Judged(ROW | {"outcome_error": 0.21}, SECOND, 0.0)
     with pytest.raises(PipelineError, match=r"had 50 % of direct memory.*record again with 100 there") as caught:
-        TRUST.in_all(off, unproven_percent=50)
+        TRUST.in_all(off, 1, unproven_percent=50)
     assert "topicListUnprovenReadersMemoryPercent" in str(caught.value)
     with pytest.raises(PipelineError) as caught:
-        TRUST.in_all(off)
+        TRUST.in_all(off, 1)
     assert "topicListUnprovenReadersMemoryPercent" not in str(caught.value)
 
 
