@@ -22,8 +22,6 @@ JOBS: Final[dict[str, str]] = {
     "report": "write one HTML page with everything",
     "run": "ingest, usage, storms, whatif, advise and report, in one session",
     "compact": "merge small files, and delete what is older than the retention",
-    "catalog": "print SQL with which Spark, Trino or DuckDB know the tables by name",
-    "convert": "copy the tables of a directory of Parquet into another store, once",
 }
 
 # Spark's name for a file that was there when a query was planned.

@@ -9,7 +9,6 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.marks import add_marks, given_marks
 from pipeline.core.options import add_common, common_settings
 from pipeline.core.periods import add_period, given_period
 from pipeline.core.tables.events import EVENTS
@@ -37,7 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
     told.add_arguments(parser, required=False)
     add_grid(parser)
-    add_marks(parser)
     add_target(parser)
     parser.add_argument(
         "--target-load", type=int, metavar="N",
@@ -77,8 +75,7 @@ class _Steps:
         self.page = report_path(self.common.out, options.to)
         self._ingest = None if options.source is None else told.ingest_settings(options)
         self._period = period = given_period(options)
-        marks = given_marks(options.overload_high, options.overload_low)
-        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000, marks, period)
+        self._whatif = WhatifSettings(self.common, grid_of(options), options.p99_wait_ms * 1000, period)
         self._advise = settings_of(options, _target_load(options.target_load, self._whatif.grid))
         self._metrics = None if options.metrics_file is None else Path(options.metrics_file)
         self._gateway = options.pushgateway

@@ -1,7 +1,5 @@
 """The job `whatif`: prepare the trace, calibrate on the recorded limits, replay the grid, and write the tables.
 
-With other marks of overload control, these are replayed first, over recorded memory.
-
 Rule: calibration comes first and is printed, so that nobody sees a scenario without knowing how far to trust it. The
 results of earlier runs are withdrawn before the trace is made anew, and the table `whatif` is the last that is written:
 if it has rows, all others are of the same run, and a job that is killed leaves nothing to advise by.
@@ -24,19 +22,16 @@ from pipeline.core.advice_text import FIRST_WORDS
 from pipeline.core.buckets import quantile
 from pipeline.core.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
 from pipeline.core.errors import ExitCode
-from pipeline.core.marks import Marks, add_marks, given_marks
 from pipeline.core.model import WAITS, Limits
 from pipeline.core.options import CommonSettings, add_common, add_promise, common_settings
 from pipeline.core.paths import conf_path
 from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.history import CALIBRATION_HISTORY
-from pipeline.core.tables.slowed import WHATIF_MARKS
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
 from pipeline.replay.calibrate import calibrate
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.replay.job import Place, Total, replay_grid
-from pipeline.replay.marks import replayed
 from pipeline.replay.parts import survey
 from pipeline.replay.tally import longest
 from pipeline.replay.traces import Prepared, limit_values, prepare, replayed_rows
@@ -56,7 +51,7 @@ NAMELESS: Final = "(no name)"
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, which events, scenarios and marks to try, and the wait that errors of waits are weighed by.
+    """Where the tables are, which events and scenarios to try, and the wait that errors of waits are weighed by.
 
     Raises PipelineError for what cannot be meant.
     """
@@ -64,7 +59,6 @@ class WhatifSettings:
     common: CommonSettings
     grid: Grid
     promised_us: float = PROMISED_MS * 1000
-    marks: tuple[Marks, ...] = ()
     period: Period = ALWAYS
 
     def __post_init__(self) -> None:
@@ -89,7 +83,6 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     name = F.col("proxy_id")
     whole = read_table(spark, common, EVENTS).withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
     events = in_period(whole, settings.period)
-    replay_other_marks(spark, events, settings, say)
     prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, common))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     imputed = f"{100 * prepared.imputed_share:.1f} % imputed"
@@ -142,25 +135,6 @@ def _calibrated(
         f" (topicListUnprovenReadersMemoryPercent): with all of it the error is {whole[1][ALL].error:.3f}"
     )
     return part
-
-
-def replay_other_marks(spark: SparkSession, events: DataFrame, settings: WhatifSettings, say: Say) -> None:
-    """Write `whatif_marks`, before anything that needs topic lists: a proxy may have producers only.
-
-    Rows of an earlier replay for other marks are taken back even if no marks are given: no page shows them as new.
-    """
-    if not settings.marks:
-        if open_store(spark, settings.common).read(WHATIF_MARKS) is not None:
-            write_rows(spark, settings.common, WHATIF_MARKS, [])
-        return
-    write_table(spark, settings.common, WHATIF_MARKS, replayed(events, settings.marks))
-    found = read_table(spark, settings.common, WHATIF_MARKS).count()
-    if found:
-        say(f"pairs of marks replayed: {len(settings.marks)}; {found} rows in the table {WHATIF_MARKS.name}")
-    else:
-        say(
-            "no marks are replayed: got no event of the kind throttle, expected some of a proxy with a throttle enabled"
-        )
 
 
 def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
@@ -260,14 +234,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_period(parser)
     add_grid(parser)
     add_promise(parser)
-    add_marks(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
-    marks = given_marks(options.overload_high, options.overload_low)
     settings = WhatifSettings(
-        common_settings(options), grid_of(options), options.p99_wait_ms * 1000, marks, given_period(options)
+        common_settings(options), grid_of(options), options.p99_wait_ms * 1000, given_period(options)
     )
     with at_work("whatif", settings.common) as spark:
         summary = whatif(spark, settings)

@@ -86,16 +86,6 @@ _TEXTS: Final = {
         "Every set of limits that was tried at the load of the target. Left of the green points memory is too small; to"
         " their right it costs more and buys nothing.",
     ),
-    "marks-pressure": (
-        "Pressure under other marks",
-        "0 at the low mark, 1 at the high mark, mean over the proxies. Where there is no point memory was not recorded,"
-        " and nobody would have been slowed.",
-    ),
-    "marks-allowed-share": (
-        "Allowed rate under other marks",
-        "Part of its natural rate that a topic may send. Lines that fall late and deep belong to marks that are close"
-        " together; those that fall early and little to low marks.",
-    ),
 }
 
 
@@ -271,18 +261,6 @@ def trade_off(frame: pd.DataFrame, alt_text: str) -> Chart:
     refused = marks.encode(y=alt.Y("refused_share:Q", title="refused", axis=alt.Axis(format="%")))
     wait = marks.encode(y=alt.Y("wait_seconds:Q", title="p99 of all waits, seconds"))
     return _chart("trade-off", alt.hconcat(refused, wait), alt_text)
-
-
-def marks_over_time(frame: pd.DataFrame, clock: Clock, measure: str, alt_text: str) -> Chart:
-    """Draw the pressure or the allowed share over time; columns: at_ms, when, marks, run, and the measure."""
-    name = f"marks-{measure.replace('_', '-')}"
-    shown = frame[["at_ms", "when", "marks", "run", measure]]
-    title = _TEXTS[name][0].split(" under")[0].lower()
-    y = alt.Y(f"{measure}:Q", title=title, scale=alt.Scale(domain=[0, 1]))
-    tooltip = ["when:N", "marks:N", alt.Tooltip(f"{measure}:Q", format=".0%")]
-    color = alt.Color("marks:N", title="high / low")
-    drawing = _lines(shown, clock, y, color, tooltip, interpolate="step-after")
-    return _chart(name, _sized(drawing), alt_text)
 
 
 _REASONS: Final = [

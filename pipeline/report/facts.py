@@ -98,7 +98,6 @@ class Facts:
     days: pd.DataFrame
     # None: nobody has looked.
     slowed: Slowed | None
-    marks: pd.DataFrame
     fragment: str | None = None
     no_advice: str = ""
     promised_us: float = PROMISED_MS * 1000

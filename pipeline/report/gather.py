@@ -42,7 +42,6 @@ MOST_QUARANTINE_REASONS: Final = 30
 MOST_TOPICS: Final = 20
 MOST_HOURS: Final = 72
 # Each is a line of both charts, of at most 240 points.
-MOST_MARKS: Final = 8
 MINUTE_US: Final = 60_000_000
 OTHER: Final = "other"
 LATE: Final = "late"
@@ -87,7 +86,6 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         advices=collected("advice_history", lambda table: runs(of_cluster(table, period.cluster))),
         days=collected("limits_by_day", lambda table: days(days_together(of_cluster(table, period.cluster)))),
         slowed=None if slowed is None else _slowed(slowed),
-        marks=collected("whatif_marks", lambda table: _marks(table, overview.clock)),
         promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
         period="" if period == ALWAYS else str(period),
     )
@@ -269,23 +267,3 @@ def _slowed(table: DataFrame) -> Slowed:
     ordered = worst.sort_values(["hour_start", "throttle", "observed"], ignore_index=True)
     count = table.select("topic").where("topic IS NOT NULL").distinct().count()
     return Slowed(longest, ordered, count, int(forgotten or 0))
-
-
-def _marks(table: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Return high, low, bin, at_ms, seconds, pressed_seconds, paused_seconds, pressure, allowed_share, least.
-
-    A bin is not shorter than the minute of a row. Seconds are summed over the proxies, the rest are means.
-    """
-    wide = Clock(clock.origin_us, max(clock.step_us, MINUTE_US), clock.bins)
-    shown = table.select("high", "low").distinct().orderBy("high", "low").limit(MOST_MARKS)
-    bins = timeline.bin_of(wide, F.unix_micros("minute")).alias("bin")
-    each = table.join(F.broadcast(shown), ["high", "low"], "left_semi").groupBy("high", "low", bins)
-    summed = each.agg(
-        *(F.sum(name).alias(name) for name in ("seconds", "pressed_seconds", "paused_seconds")),
-        *means(("pressure", "allowed_share"), F.col("seconds")),
-        F.max("max_pressure").alias("max_pressure"),
-        F.min("least_allowed_share").alias("least"),
-    )
-    found = summed.orderBy("high", "low", "bin").toPandas()
-    begins = wide.begin_ms
-    return found.assign(at_ms=[begins[number] for number in found["bin"]])

@@ -1,4 +1,4 @@
-"""Sections about overload: who was slowed, when and why, and what other marks would have done. Pure functions."""
+"""Sections about overload: who was slowed, when and why. Pure functions."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -87,81 +87,3 @@ def _amount(hours: pd.DataFrame) -> str:
     sums = hours.groupby("throttle")["seconds"].sum()
     words = {"adaptive": "topics limited", "threshold": "connections not read"}
     return ", ".join(f"{words[name]} for {_seconds(sums[name])}, summed" for name in words if name in sums.index)
-
-
-@section("marks", "Other marks")
-def marks(facts: Facts, overview: Overview) -> Iterator[Part]:
-    """Show what other marks of memory would have done."""
-    if not len(facts.marks):
-        yield Missing(
-            "No other marks of memory were replayed: run the job whatif with --overload-high and --overload-low, over"
-            " events of a proxy that has a throttle enabled."
-        )
-        return
-    named = facts.marks.assign(
-        marks=[f"{high:g} / {low:g}" for high, low in zip(facts.marks["high"], facts.marks["low"], strict=True)],
-        when=[when(ms) for ms in facts.marks["at_ms"]],
-        # A line must not go through times of which nothing is known.
-        run=(facts.marks.groupby(["high", "low"])["bin"].diff() != 1).cumsum(),
-        allowed=facts.marks["allowed_share"] * facts.marks["seconds"],
-    )
-    sums = dict.fromkeys(("seconds", "pressed_seconds", "paused_seconds", "allowed"), "sum")
-    whole = named.groupby("marks", sort=False).agg(sums | {"max_pressure": "max", "least": "min"}).reset_index()
-    whole["allowed"] /= whole["seconds"]
-    yield (
-        "The memory that was recorded, under other marks and the throttles' own rules: what pressure they see, and"
-        " which part of its natural rate a topic may send."
-    )
-    yield (
-        "Memory is what it was: it does not fall because these marks slow somebody earlier, nor rise because they do"
-        " not. Only decisions are recorded, so marks below those in force miss what came before the first of them:"
-        " to try lower ones, have a proxy observe with them (ObserveOnly)."
-    )
-    least = share(min(1.0, whole["least"].min()))
-    text = f"{plural(len(whole), 'pair')} of marks over the recorded memory; topics keep at least {least}."
-    for measure in ("pressure", "allowed_share"):
-        yield charts.marks_over_time(named, overview.clock, measure, text)
-    yield sheet(
-        "What each pair of marks would have done, summed over proxies",
-        rows_of(whole),
-        {
-            "high / low mark": cell(str, "marks"),
-            "replayed": cell(_seconds, "seconds"),
-            "with pressure": cell(_seconds, "pressed_seconds"),
-            "connections paused": cell(_seconds, "paused_seconds"),
-            "highest pressure": cell(share, "max_pressure"),
-            "allowed, mean": cell(share, "allowed"),
-            "allowed, least": cell(share, "least"),
-        },
-        words=("high / low mark",),
-    )
-
-
-def _seconds(seconds: float) -> str:
-    return duration(float(seconds) * _SECOND)
-
-
-def _did(row: Row) -> str:
-    return "would have" if row["observed"] else "did"
-
-
-def _hours(row: Row) -> str:
-    return f"{row['begin']:%Y-%m-%d %H:00} to {row['end'] + pd.Timedelta(hours=1):%m-%d %H:00}"
-
-
-def _rates(row: Row, kind: str) -> str:
-    return f"{size(row[f'{kind}_bytes_per_second'])}, {count(row[f'{kind}_messages_per_second'])}"
-
-
-def _part(row: Row) -> str:
-    natural, allowed = row["natural_bytes_per_second"], row["allowed_bytes_per_second"]
-    return NOTHING if pd.isna([natural, allowed]).any() or natural <= 0 else share(min(1.0, allowed / natural))
-
-
-def _why(reasons: str) -> str:
-    # Reasons of several hours are joined, and so are those of an hour.
-    return ", ".join(dict.fromkeys(_WHY.get(name, name) for name in reasons.split(" and ")))
-
-
-def _permille(value: float | None) -> str:
-    return NOTHING if pd.isna(value) else share(value / 1000)

@@ -91,7 +91,6 @@ def sections_of(facts: Facts) -> list[Section]:
         slowed.slowed(facts),
         earlier.advice(facts),
         future.whatif(facts),
-        slowed.marks(facts, overview),
         future.calibration(facts),
         past.quality(facts, overview),
     ]

@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.marks import Marks
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.slowed import SLOWED
@@ -53,11 +52,16 @@ def read_usage(spark: SparkSession, common: CommonSettings) -> DataFrame:
     return add_usage(read_table(spark, common, USAGE))
 
 
-def decided(spark: SparkSession, events: DataFrame, marks: Marks) -> DataFrame:
+def read_waits(spark: SparkSession, common: CommonSettings) -> DataFrame:
+    """Return `waits` with its parts added up; raises PipelineError if no job has written it yet."""
+    return add_waits(read_table(spark, common, WAITS))
+
+
+def decided(spark: SparkSession, events: DataFrame) -> DataFrame:
     """Make `slowed`. Events without a decision, which are most tables, are not read for it: file statistics tell."""
     if not events.where(F.col("kind") == THROTTLE).count():
         return spark.createDataFrame([], table_schema(SLOWED))
-    return slowed(events, marks)
+    return slowed(events)
 
 
 def summary_of(usage: DataFrame) -> UsageSummary:

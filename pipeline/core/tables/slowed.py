@@ -1,4 +1,4 @@
-"""Tables of the theme `slowed`: which producers overload control slowed, and what other marks would have done.
+"""Tables of the theme `slowed`: which producers overload control slowed.
 
 Rule: these come from the events of decisions, which are of the whole proxy: they name topics, and no principals.
 """
@@ -27,9 +27,7 @@ SLOWED: Final = Table(
             "string",
             "",
             "What presses: `memory` of the proxy, `brokers` for their memory, `backlog` of the topic, with `and` if"
-            " several do; `recovery` while nothing does any more and the rate climbs back. Of events before version 3:"
-            " `memory`, or `backlog` for more pressure than the recorded memory makes under the marks that `usage` was"
-            " told.",
+            " several do; `recovery` while nothing does any more and the rate climbs back.",
         ),
         Column("seconds", "double", "s", "How long it was slowed; of connections the sum over all of them."),
         Column("decisions", "int64", "", "Events in that hour that began this, or changed it."),
@@ -41,29 +39,6 @@ SLOWED: Final = Table(
         Column("max_pressure_permille", "int64", "1/1000", "Highest pressure; null for connections.", True),
         Column("max_ratio_permille", "int64", "1/1000", "Most memory in use, as a part of its limit.", True),
         Column("forgotten_topics", "int64", "", "Topics that were forgotten, because nobody sent to them.", True),
-    ),
-    ("date",),
-)
-
-WHATIF_MARKS: Final = Table(
-    "whatif_marks",
-    "Pressure and allowed rate in one minute of one proxy under one pair of marks, replayed over the memory that was"
-    " recorded. Minutes in which memory was not known and nobody would have been slowed have no row.",
-    ("high", "low", "proxy_id", "minute"),
-    (
-        Column("date", "date", "", "Day of the minute, UTC."),
-        Column("minute", "timestamp", "UTC", "When the minute begins."),
-        Column("proxy_id", "string", "", "The proxy.", True),
-        Column("high", "double", "", "High mark, as a fraction of the limit."),
-        Column("low", "double", "", "Low mark."),
-        Column("seconds", "int64", "s", "Seconds that were replayed."),
-        Column("pressed_seconds", "int64", "s", "Those with pressure."),
-        Column("paused_seconds", "int64", "s", "Those in which connections would have been paused."),
-        Column("ratio", "double", "", "Memory in use as a part of its limit, mean where known.", True),
-        Column("pressure", "double", "", "Pressure from 0 to 1, mean."),
-        Column("max_pressure", "double", "", "Highest pressure."),
-        Column("allowed_share", "double", "", "Part of its natural rate that a topic may send, mean."),
-        Column("least_allowed_share", "double", "", "The smallest."),
     ),
     ("date",),
 )
