@@ -1,4 +1,4 @@
-"""The options that all jobs share, and what they mean: where tables are, in which format, on which cluster.
+"""The options that all jobs share, and what they mean: where tables are, on which cluster.
 
 And the one that all jobs share that speak of a target: the wait that is promised.
 """
@@ -6,14 +6,9 @@ And the one that all jobs share that speak of a target: the wait that is promise
 import argparse
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
 
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
-from pipeline.core.paths import mounted
-
-TableFormat = Literal["parquet", "delta"]
-FORMATS: Final[tuple[TableFormat, ...]] = ("parquet", "delta")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +16,13 @@ class CommonSettings:
     """Where the tables are; `master` is None where spark-submit says it, `conf` goes to Spark as it is."""
 
     out: str
-    format: TableFormat
     master: str | None
     conf: Mapping[str, str]
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
-    """Declare `--out`, `--format`, `--master` and `--conf`."""
+    """Declare `--out`, `--master` and `--conf`."""
     parser.add_argument("--out", required=True, metavar="DIR", help="directory or URI of the tables")
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        help="of the tables (default: parquet on a mounted directory, delta elsewhere; delta: extra `delta`)",
-    )
     parser.add_argument("--master", metavar="M", help="of Spark; default: what spark-submit says, else local[*]")
     parser.add_argument(
         "--conf", action="append", default=[], metavar="K=V", help="setting of Spark; may be given several times"
@@ -62,8 +51,7 @@ def add_number(parser: argparse.ArgumentParser, option: str, default: float, met
 def common_settings(options: argparse.Namespace) -> CommonSettings:
     """Take the shared options out; raises PipelineError for a setting that is none."""
     out = options.out.rstrip("/")
-    usual: TableFormat = "delta" if mounted(out) is None else "parquet"
-    return CommonSettings(out, options.format or usual, options.master, key_values("--conf", options.conf))
+    return CommonSettings(out, options.master, key_values("--conf", options.conf))
 
 
 def key_values(option: str, given: Iterable[str]) -> dict[str, str]:

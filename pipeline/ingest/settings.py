@@ -1,4 +1,4 @@
-"""Settings of `ingest`: the source, batch or stream, and what a stream goes by."""
+"""Settings of `ingest`: the source, and how much of it is taken when."""
 
 import argparse
 import re
@@ -10,30 +10,25 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings, common_settings
 from pipeline.sources.pulsar import options as pulsar
 
-Mode = Literal["batch", "once", "continuous"]
 # Names that no file system has: those of topics and clusters with a word too few, too many, or in other letters.
 NO_FILES: Final = re.compile(r"(pulsar(\+ssl)?|(non-)?persistent|https?):/", re.IGNORECASE)
 LEAST_US: Final = 1_000
 MOST_US: Final = 36_500 * 86_400_000_000
-# Options that have an effect on a stream of files, or on any stream.
-OF_FILES: Final = ("max_files", "max_file_age")
-OF_STREAMS: Final = ("checkpoint", "late_after", "max_events", *OF_FILES)
-OF_SOURCES: Final = (*pulsar.OF_TOPICS, *OF_STREAMS, "on_data_loss")
+# Options that have an effect on files only, and where there is a source only.
+OF_FILES: Final = ("max_files",)
+OF_SOURCES: Final = (*pulsar.OF_TOPICS, *OF_FILES, "checkpoint", "max_events", "on_data_loss")
 UNITS_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
 @dataclass(frozen=True, slots=True)
 class IngestSettings:
-    """The settings of an ingest; times are microseconds."""
+    """The settings of an ingest: without a trigger it takes what there is, and ends; times are microseconds."""
 
     common: CommonSettings
     source: str
-    mode: Mode = "batch"
     checkpoint: str = ""
-    trigger_us: int = 10_000_000
-    late_after_us: int = 86_400_000_000
+    trigger_us: int | None = None
     max_files: int = 1_000
-    max_file_age_us: int = 30 * 86_400_000_000
     on_data_loss: Literal["fail", "warn"] = "fail"
     topic: pulsar.PulsarSettings | None = None
 
@@ -44,15 +39,10 @@ def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> 
     if not required:
         text += "; without it the events are those of the table `events`"
     parser.add_argument("--source", required=required, metavar="URI", help=text)
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--once", action="store_true", help="take what came since the checkpoint, then end")
-    how.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")
-    parser.add_argument("--checkpoint", metavar="DIR", help="of a stream (default: _checkpoints/ingest under --out)")
-    text = "a stream quarantines events older than the newest by more (default: %(default)s)"
-    parser.add_argument("--late-after", default="1d", metavar="TIME", help=text)
-    parser.add_argument("--max-files", type=int, default=1_000, metavar="N", help="of one batch of a stream of files")
-    text = "a stream remembers the files of this time, and passes by older ones (default: %(default)s)"
-    parser.add_argument("--max-file-age", default="30d", metavar="TIME", help=text)
+    parser.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")
+    text = "how far it has come (default: _checkpoints/ingest under --out)"
+    parser.add_argument("--checkpoint", metavar="DIR", help=text)
+    parser.add_argument("--max-files", type=int, default=1_000, metavar="N", help="of one batch (default: %(default)s)")
     pulsar.add_arguments(parser)
 
 
@@ -61,20 +51,16 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
     common = common_settings(options)
     if options.max_files < 1:
         raise PipelineError(f"--max-files: got {options.max_files}, expected 1 or more")
-    mode: Mode = "once" if options.once else "continuous" if options.trigger is not None else "batch"
     is_topic = options.source.startswith(pulsar.SCHEMES)
     source = options.source if is_topic else _directory(options.source)
     topic = pulsar.settings(options) if is_topic else None
-    _refuse_idle(options, mode, is_topic=is_topic)
+    _refuse_idle(options, is_topic=is_topic)
     return IngestSettings(
         common=common,
         source=source,
-        mode=mode,
         checkpoint=options.checkpoint or f"{common.out}/_checkpoints/ingest",
-        trigger_us=micros("--trigger", options.trigger if options.trigger is not None else "10s", LEAST_US),
-        late_after_us=micros("--late-after", options.late_after),
+        trigger_us=None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US),
         max_files=options.max_files,
-        max_file_age_us=micros("--max-file-age", options.max_file_age, LEAST_US),
         on_data_loss=options.on_data_loss,
         topic=topic,
     )
@@ -96,11 +82,10 @@ def refuse_without_source(options: argparse.Namespace) -> None:
     _refuse_given(options, {"there is no --source, and these say how one is read": OF_SOURCES})
 
 
-def _refuse_idle(options: argparse.Namespace, mode: Mode, *, is_topic: bool) -> None:
+def _refuse_idle(options: argparse.Namespace, *, is_topic: bool) -> None:
     idle = {
-        "--source names files, and these are for topics": () if is_topic else pulsar.OF_TOPICS,
+        "--source names files, and these are for topics": () if is_topic else (*pulsar.OF_TOPICS, "max_events"),
         "--source names a topic, and these are for files": OF_FILES if is_topic else (),
-        "neither --once nor --trigger, and these are for a stream": OF_STREAMS if mode == "batch" else (),
     }
     _refuse_given(options, idle)
 

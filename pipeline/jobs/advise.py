@@ -29,10 +29,9 @@ from pipeline.replay.parts import Survey, survey
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before, seen_of
 from pipeline.replay.windows import window_rows
 from pipeline.report.units import size
-from pipeline.running.progress import at_work, watched
-from pipeline.store.hadoop import exists
+from pipeline.running.session import at_work
 from pipeline.store.history import add_row
-from pipeline.store.sinks import read_table, write_rows
+from pipeline.store.tables import exists, read_table, write_rows
 
 MOST_ROUNDS: Final = 6
 # The load of a target that nobody has named.
@@ -159,14 +158,13 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
     if not exists(spark, replay_path(common)):
         raise PipelineError(
-            f"--out {common.out}: found no `{REPLAY_INPUT.name}`, which `convert` does not copy: run the job whatif"
+            f"--out {common.out}: found no `{REPLAY_INPUT.name}`: run the job whatif"
         )
     prepared = prepared_before(spark, before, replay_path(common))
     trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point(row.asDict()) for row in tried])
-    with watched(spark, "refining"):
-        trials.raise_to_floor()
-        held = _refined(trials, target)
+    trials.raise_to_floor()
+    held = _refined(trials, target)
     if held is None:
         _write(spark, common, trials, target)
         raise PipelineError(_next_steps(trials, target))

@@ -1,8 +1,6 @@
 """Compaction: few files of a good size instead of many small ones, and no older days than are wanted.
 
-Rule: merged files take the place of those they were made from in one step: that of Delta's log, or that a table of
-Parquet gets its name. Streams of a table read Delta's log, where merged files bring no news. Parts that a stream wrote
-batch by batch for days that are over are added up, once: nobody reads them by batches.
+Rule: merged files take the place of those they were made from in one commit.
 """
 
 import argparse
@@ -18,22 +16,15 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB
 from pipeline.core.options import CommonSettings, add_common, common_settings
 from pipeline.core.tables import TABLES
-from pipeline.core.tables.slowed import SLOWED
-from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
+from pipeline.core.tables.whatif import REPLAY_INPUT
 from pipeline.ingest.settings import MOST_US
-from pipeline.running.progress import at_work
-from pipeline.store.sinks import open_store
-from pipeline.transforms.usage import add_usage, add_waits
+from pipeline.running.session import at_work
+from pipeline.store.tables import clean, drop_before, merge_files
 
 __all__ = ["CompactSettings", "Compacted", "add_arguments", "compact", "run"]
 
 # Much more ago there are no dates.
 MOST_DAYS: Final = MOST_US // 86_400_000_000
-# The functions that add up the tables in parts.
-PARTS: Final = {USAGE.name: add_usage, WAITS.name: add_waits}
-# A stream of `usage` writes these whole many times a day: what they were is no week's worth of disk.
-OFTEN_REPLACED: Final = (SHARING, TOP_COSTS, SLOWED)
-REPLACED_HOURS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,26 +47,24 @@ class Compacted:
 
 
 def compact(spark: SparkSession, settings: CompactSettings, say: Callable[[str], None]) -> Compacted:
-    """Drop old days, add up parts, merge what is left, of tables laid out by days; delete files that nobody needs.
+    """Drop old days, merge what is left, of tables laid out by days; delete files that nobody needs.
 
     Raises PipelineError.
     """
-    store = open_store(spark, settings.common)
-    total = Compacted()
+    common, total = settings.common, Compacted()
     for table in TABLES.values():
         if "date" not in table.partition_by:
             continue
         dropped = 0
         if settings.retention_days is not None:
-            dropped = store.drop_before(table, settings.today - timedelta(days=settings.retention_days))
-        if (added := PARTS.get(table.name)) and (days := store.add_up(table, settings.today, added)):
-            say(f"{table.name}: the parts of {days} days added up")
-        before, after = store.merge(table, settings.target_bytes)
+            dropped = drop_before(spark, common, table, settings.today - timedelta(days=settings.retention_days))
+        before, after = merge_files(spark, common, table, settings.target_bytes)
         if before or dropped:
             say(f"{table.name}: {dropped} files of old days deleted, {before} merged into {after}")
         total = Compacted(total.before + before + dropped, total.after + after, total.dropped + dropped)
     for table in TABLES.values():
-        store.clean(table, REPLACED_HOURS if table in OFTEN_REPLACED else None)
+        if table is not REPLAY_INPUT:
+            clean(spark, common, table)
     return total
 
 

@@ -1,13 +1,13 @@
 """The job `ingest`: event files or a topic, checked, into the tables `events` and `quarantine`."""
 
 import argparse
-from threading import Event
+import sys
 
 from pipeline.core.errors import ExitCode
 from pipeline.core.options import add_common
-from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
-from pipeline.running.progress import at_work
+from pipeline.ingest.stream import follow
+from pipeline.running.session import at_work
 from pipeline.running.stopping import set_by_sigterm
 
 
@@ -18,9 +18,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the job and say what became of the input; raises PipelineError. SIGTERM ends a stream after its batch."""
-    settings = told.ingest_settings(options)
-    stop = Event() if settings.mode == "batch" else set_by_sigterm()
-    with at_work("ingest", settings.common, quiet=settings.mode != "batch") as spark:
-        print(f"ingest: {ingest(spark, settings, stop=stop)}")
+    """Run the job and say what became of the input; raises PipelineError. SIGTERM ends it after its batch."""
+    settings, stop = told.ingest_settings(options), set_by_sigterm()
+    with at_work("ingest", settings.common) as spark:
+        print(f"ingest: {follow(spark, settings, say, stop)}")
     return ExitCode.OK
+
+
+def say(text: str) -> None:
+    """Say on standard error what became of a batch."""
+    print(f"ingest: {text}", file=sys.stderr, flush=True)

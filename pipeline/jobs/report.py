@@ -7,7 +7,7 @@ from pipeline.core.options import add_common, add_promise, common_settings
 from pipeline.core.paths import conf_path
 from pipeline.core.periods import add_period, given_period
 from pipeline.report.write import ReportSettings, report_path, write_report
-from pipeline.running.progress import at_work
+from pipeline.running.session import at_work
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 from pyspark.sql import SparkSession
 
@@ -12,22 +13,21 @@ from pipeline.core.errors import PipelineError
 from pipeline.core.options import add_common, common_settings
 from pipeline.core.periods import add_period, given_period
 from pipeline.core.tables.events import EVENTS
-from pipeline.ingest import ingest
 from pipeline.ingest import settings as told
+from pipeline.ingest.stream import follow
 from pipeline.jobs.advise import RECORDED_LOAD, add_target, advise, settings_of
+from pipeline.jobs.ingest import say
 from pipeline.jobs.report import add_page
 from pipeline.jobs.storms import StormSettings, find_storms
+from pipeline.jobs.usage import UsageSettings, make_usage
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid, add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.running.chain import Outcome, Step, run_steps
-from pipeline.running.progress import at_work, watched
+from pipeline.running.session import at_work
 from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
-from pipeline.store.sinks import read_table
-from pipeline.usage.batch import make_usage
-from pipeline.usage.settings import UsageSettings
-from pipeline.usage.tables import StreamOwnsError
+from pipeline.store.tables import read_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,8 +67,8 @@ class _Steps:
     """All settings, read before anything is run, so that a wrong option costs no time."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        if options.once or options.trigger:
-            raise PipelineError("--once and --trigger: got one of them, expected none: run takes all there is")
+        if options.trigger is not None:
+            raise PipelineError("--trigger: got one, expected none: run takes all there is")
         if options.source is None:
             told.refuse_without_source(options)
         self.common = common_settings(options)
@@ -95,26 +95,19 @@ class _Steps:
         source, period = self._ingest, self._period
 
         def step(name: str, work: Callable[[Outcome], object], *needs: str) -> Step:
-            return Step(name, watched(spark, name)(work), needs)
+            return Step(name, work, needs)
 
-        first = [] if source is None else [step("ingest", lambda _: ingest(spark, source))]
+        first = [] if source is None else [step("ingest", lambda _: follow(spark, source, say, Event()))]
         # The fragment of `advise` is in its file and in the report: nothing is said of it here.
         return [
             *first,
-            step("usage", lambda _: self._usage(spark), "ingest"),
+            step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
             step("whatif", lambda _: whatif(spark, self._whatif), "ingest"),
             step("advise", lambda _: advise(spark, self._advise, lambda _: None), "whatif"),
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
-
-    def _usage(self, spark: SparkSession) -> object:
-        try:
-            return make_usage(spark, UsageSettings(self.common, period=self._period))
-        except StreamOwnsError:
-            # The stream goes on, and adds to them what comes.
-            return "left to the stream that adds to its tables; they are of all events that it has read"
 
     def _drift(self, spark: SparkSession) -> str:
         cluster = self._period.cluster

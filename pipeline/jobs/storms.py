@@ -1,23 +1,27 @@
-"""The job `storms`: the table `events` into `arrivals`, `storms` and `storm_members`."""
+"""The job `storms`: the days of `events` that have changed into `arrivals`, `storms` and `storm_members`."""
 
 import argparse
 import math
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date, timedelta
 
-import numpy as np
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings, add_common, add_number, common_settings
-from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period
+from pipeline.core.periods import ALWAYS, Period, add_period, given_period
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
-from pipeline.core.tables.table import Table
-from pipeline.running.progress import at_work
-from pipeline.store.protocol import Staged
-from pipeline.store.sinks import open_store, read_table
+from pipeline.running.session import at_work
+from pipeline.store.days import changed, note, of_days
+from pipeline.store.tables import read_table, replace_days
 from pipeline.transforms import storms as made
+
+NAME = "storms"
+DAY = timedelta(days=1)
+EPOCH = date(1970, 1, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,44 +38,56 @@ class StormSettings:
 class StormSummary:
     """The findings for the line at the end of the job."""
 
-    storms: int
-    seconds: int
-    peak_rate: int
+    days: int = 0
+    storms: int = 0
+    peak_rate: int = 0
 
     def __str__(self) -> str:
-        return f"{self.storms:,} storms in {self.seconds:,} seconds with requests, at most {self.peak_rate:,} a second"
+        if not self.days:
+            return "nothing new"
+        return f"{self.storms:,} storms on {self.days:,} days, at most {self.peak_rate:,} arrivals a second"
 
 
 def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
-    """Make the three tables from all events of the period; raises PipelineError if there are none.
+    """Make the three tables of the days with new events; raises PipelineError if there are none at all.
 
-    The driver holds 16 bytes for each second in which there were requests: 16 MB for a year of one a minute.
+    A storm belongs to the day of its first second and may go on into the next; so the day before is looked at again.
     """
-    store = open_store(spark, settings.common)
-    events = in_period(read_table(spark, settings.common, EVENTS), settings.period)
-    with ExitStack() as staged:
-        rows: dict[Table, Staged] = {}
+    common = settings.common
+    days = changed(spark, common, NAME, settings.period)
+    if not days:
+        return StormSummary()
+    replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, days)), list(days))
+    again = sorted({day - before for day in days for before in (timedelta(0), DAY)})
+    found = _bursts(spark, settings, again)
+    of_storms = [burst for mine in found.values() for burst in mine]
+    around = [day + after for day in again for after in (timedelta(0), DAY)]
+    events = read_table(spark, common, EVENTS).where(F.col("date").isin(list(dict.fromkeys(around))))
+    seconds = made.hot_seconds(spark, found)
+    replace_days(common, STORMS, made.storms(events, seconds), again)
+    replace_days(common, STORM_MEMBERS, made.storm_members(events, seconds, settings.top), again)
+    note(spark, common, NAME, days)
+    return StormSummary(len(days), len(of_storms), max((burst.peak_rate for burst in of_storms), default=0))
 
-        def stage(table: Table, frame: DataFrame) -> DataFrame:
-            rows[table] = store.stage(table, frame)
-            staged.callback(rows[table].discard)
-            return rows[table].frame
 
-        fleet = made.fleet_seconds(stage(ARRIVALS, made.arrivals(events))).toPandas()
-        if not len(fleet):
-            raise PipelineError(
-                f"--out {settings.common.out}: found no topic list from {settings.period}, expected at least one in"
-                " `events`"
-            )
-        requests = fleet["requests"].to_numpy(np.int64)
-        found = made.bursts(fleet["second"].to_numpy(np.int64), requests, settings.rule, made.last_second(events))
-        seconds = made.hot_seconds(spark, found)
-        stage(STORMS, made.storms(events, seconds, found))
-        stage(STORM_MEMBERS, made.storm_members(events, seconds, settings.top))
-        with store.exclusive() as opened:
-            for table, new in rows.items():
-                opened.replace(table, new)
-    return StormSummary(len(found), len(fleet), int(requests.max()))
+def _bursts(
+    spark: SparkSession, settings: StormSettings, days: Sequence[date]
+) -> Mapping[str | None, Sequence[made.Burst]]:
+    """Return the bursts of each cluster that begin on these days.
+
+    The driver holds 16 bytes for each second with requests of these days, the week before and the day after.
+    """
+    first, last = days[0] - made.USUAL_DAYS * DAY, days[-1] + DAY
+    rows = read_table(spark, settings.common, ARRIVALS).where(F.col("date").between(first, last))
+    wanted = {(day - EPOCH).days for day in days}
+    return {
+        None if cluster == "" else str(cluster): [
+            burst
+            for burst in made.bursts(mine["second"].to_numpy(), mine["requests"].to_numpy(), settings.rule)
+            if burst.day in wanted
+        ]
+        for cluster, mine in made.fleet_seconds(rows).toPandas().fillna({"cluster": ""}).groupby("cluster")
+    }
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,7 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     add_period(parser)
     usual = made.USUAL_RULE
-    stormy = "a second is stormy with K times the usual arrivals, the median of all seconds"
+    stormy = "a second is stormy with K times the usual arrivals, the median of the seven days to it"
     add_number(parser, "--times", usual.times, "K", stormy)
     add_number(parser, "--floor", usual.floor, "N", "and with at least N")
     add_number(parser, "--gap", usual.gap_seconds, "S", "calmer seconds that a storm may have within it")

@@ -36,9 +36,9 @@ from pipeline.replay.parts import survey
 from pipeline.replay.tally import longest
 from pipeline.replay.traces import Prepared, limit_values, prepare, replayed_rows
 from pipeline.replay.windows import window_rows
-from pipeline.running.progress import at_work, watched
+from pipeline.running.session import at_work
 from pipeline.store.history import add_row, keep_days
-from pipeline.store.sinks import open_store, read_table, write_rows, write_table
+from pipeline.store.tables import read, read_table, write_rows
 
 Say = Callable[[str], None]
 # Rows of `Aggregates.waits`: all waits together, and those for heap memory to grow.
@@ -88,8 +88,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     imputed = f"{100 * prepared.imputed_share:.1f} % imputed"
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {imputed}")
     write_rows(spark, common, REPLAYED, replayed_rows(prepared))
-    with watched(spark, "calibration"):
-        rows, judged = _calibrated(spark, prepared, settings.promised_us, say)
+    rows, judged = _calibrated(spark, prepared, settings.promised_us, say)
     write_rows(spark, common, CALIBRATION, rows)
     error = judged[ALL].error
     history = run_row(prepared, settings.promised_us) | {"error": None if isnan(error) else float(error)}
@@ -102,8 +101,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
     loads, fleets = (", ".join(map(str, numbers)) for numbers in (grid.loads, grid.fleets))
     say(f"{len(limits)} sets of limits at loads {loads} on fleets {fleets}")
-    with watched(spark, "replay"):
-        totals = replay_grid(spark, prepared, found, places, limits)
+    totals = replay_grid(spark, prepared, found, places, limits)
     write_rows(spark, common, WHATIF, scenario_rows(prepared, limits, totals))
     return WhatifSummary(prepared, judged[ALL], len(totals))
 
@@ -209,14 +207,14 @@ def scenario_rows(
 
 def _withdraw_all(spark: SparkSession, common: CommonSettings) -> None:
     for table in (WHATIF, CALIBRATION):
-        if open_store(spark, common).read(table) is not None:
+        if read(spark, common, table) is not None:
             write_rows(spark, common, table, [])
     withdraw_advice(spark, common, conf_path(common.out, None))
 
 
 def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | None) -> None:
     """Take back what an earlier run advised: the rows of the table, and the file if it is a fragment of ours."""
-    table = open_store(spark, common).read(ADVICE)
+    table = read(spark, common, ADVICE)
     if table is not None and not table.isEmpty():
         write_rows(spark, common, ADVICE, [])
     if conf is not None and is_fragment(conf):

@@ -9,22 +9,23 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
 
+from delta import configure_spark_with_delta_pip
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
+from pipeline.core.paths import refuse_unwritable
+from pipeline.running.stopping import end_calls_quietly
 
 LOCAL_MASTER: Final = "local[*]"
 UTC: Final = {"spark.sql.session.timeZone": "UTC"}
 # Data frames travel to Python as Arrow; an unused UI would open a port.
 USUAL: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.ui.showConsoleProgress": "false",
     # Without, each task sorts all its rows by date before it writes them; so few files at once need no order.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
@@ -59,15 +60,23 @@ DELTA: Final = {
 }
 
 
-def open_session(app: str, settings: CommonSettings) -> SparkSession:
-    """Make the session of a job; see `build_session`."""
-    return build_session(app, settings.master, settings.conf, delta=settings.format == "delta")
+@contextmanager
+def at_work(job: str, settings: CommonSettings, *, writes: bool = True) -> Iterator[SparkSession]:
+    """Open the session of a job, which ends with the block; raises PipelineError where it `writes` tables and cannot."""
+    if writes:
+        refuse_unwritable("--out", settings.out)
+    end_calls_quietly()
+    session = build_session(job, settings.master, settings.conf)
+    # Spark has set a handler of its own.
+    end_calls_quietly()
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
-def build_session(
-    app: str, master: str | None = None, conf: Mapping[str, str] | None = None, *, delta: bool = False
-) -> SparkSession:
-    """Make, or find, the session; raises PipelineError if there is no Java, or no Delta where it is asked for.
+def build_session(app: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Make, or find, the session; raises PipelineError if there is no Java.
 
     Without `master` it is that of spark-submit, else `local[*]`.
     """
@@ -84,7 +93,9 @@ def build_session(
     settings = dict(USUAL)
     if master is not None and master.startswith("local"):
         settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
-    settings |= (DELTA if delta else {}) | ({} if submitted else _local_jars(delta=delta))
+    settings |= DELTA
+    if not submitted:
+        builder = _with_jars(builder)
     if submitted:
         SparkContext._ensure_initialized()
     told = dict(SparkConf().getAll()) if submitted else {}
@@ -96,30 +107,6 @@ def build_session(
         raise PipelineError(_why_no_session(error), ExitCode.FAILED) from error
     session.sparkContext.setLogLevel("ERROR")
     return session
-
-
-def cores(session: SparkSession) -> int:
-    """Count the tasks that can run at a time, as far as executors have come."""
-    return int(session.sparkContext.defaultParallelism)
-
-
-def is_local(session: SparkSession) -> bool:
-    """Return whether all tasks run in this process."""
-    return str(session.sparkContext.master).startswith("local[")
-
-
-def heap_bytes(session: SparkSession) -> int:
-    """Return the most that the heap of the driver may be."""
-    jvm: Any = session._jvm
-    return int(jvm.java.lang.Runtime.getRuntime().maxMemory())
-
-
-def task_counts(session: SparkSession) -> tuple[int, int]:
-    """Count the tasks of the stages that run now: those done, and all."""
-    tracker = session.sparkContext.statusTracker()
-    stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-    known = [stage for stage in stages if stage is not None]
-    return sum(stage.numCompletedTasks for stage in known), sum(stage.numTasks for stage in known)
 
 
 @contextmanager
@@ -157,19 +144,12 @@ def _why_no_session(error: Exception) -> str:
     return f"spark did not start: {text.splitlines()[0]}"
 
 
-def _local_jars(*, delta: bool) -> dict[str, str]:
-    """Return the setting with the jars that `pipeline/jars/pom.xml` brought; raises PipelineError if Delta has none.
-
-    Jars of object stores are among them, so those that the environment names are there for tables of Parquet, too.
-    """
-    if not delta and JARS not in os.environ:
-        return {}
-    directory = Path(os.environ.get(JARS, str(files("pipeline") / "jars" / "lib")))
+def _with_jars(builder: Any) -> Any:
+    """Have a session of this machine find Delta: in the directory that the environment names, else by Maven's name."""
+    if JARS not in os.environ:
+        return configure_spark_with_delta_pip(builder)
+    directory = Path(os.environ[JARS])
     jars = sorted(directory.glob("*.jar"))
-    if delta and not jars:
-        raise PipelineError(
-            f"--format delta: found no jar in {directory}, expected those of Delta Lake: run"
-            " `mvn -B -q -f pipeline/jars/pom.xml dependency:copy-dependencies -DincludeScope=runtime"
-            f" -DoutputDirectory=<directory>` (for s3a with -P s3) and set {JARS}=<directory>"
-        )
-    return {"spark.jars": ",".join(map(str, jars))} if jars else {}
+    if not jars:
+        raise PipelineError(f"{JARS}: found no jar in {directory}, expected those of Delta Lake")
+    return builder.config("spark.jars", ",".join(map(str, jars)))

@@ -19,7 +19,7 @@ from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LI
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.whatif import REPLAYED
 from pipeline.store.drift import exposition
-from pipeline.store.sinks import Row, frame_of, open_store
+from pipeline.store.tables import Row, append, frame_of, read, replace_where
 from pipeline.transforms.histograms import bucket, quantiles
 
 _BY: Final = ("date", "cluster", "proxy_id", "heap_limit_bytes", "direct_limit_bytes")
@@ -30,16 +30,19 @@ _REFUSED: Final = ("timeout", "queue_full", "oversize")
 
 def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, period: Period) -> None:
     """Make the rows of `limits_by_day` anew for the days of a period; others stay."""
-    store = open_store(spark, common)
-    with store.stage(LIMITS_BY_DAY, limits_by_day(whole_days(events, period))) as fresh:
-        rows = fresh.frame
-        if (before := store.read(LIMITS_BY_DAY)) is not None:
-            same = rows.select("date", F.col("cluster").alias("_cluster")).distinct()
-            # A cluster without a name is one, too.
-            made_anew = (before["date"] == same["date"]) & before["cluster"].eqNullSafe(same["_cluster"])
-            rows = before.join(F.broadcast(same), made_anew, "left_anti").select(rows.columns).unionByName(rows)
-        with store.stage(LIMITS_BY_DAY, rows.coalesce(1)) as whole, store.exclusive() as opened:
-            opened.replace(LIMITS_BY_DAY, whole)
+    rows = limits_by_day(whole_days(events, period)).persist()
+    found = rows.select("date", "cluster").distinct().collect()
+    if not found:
+        return
+    days = ", ".join(f"DATE'{day}'" for day in sorted({row.date for row in found}))
+    # A cluster without a name is one, too.
+    of = " OR ".join(f"cluster <=> {_literal(name)}" for name in {row.cluster for row in found})
+    replace_where(common, LIMITS_BY_DAY, rows.coalesce(1), f"date IN ({days}) AND ({of})")
+    rows.unpersist()
+
+
+def _literal(name: str | None) -> str:
+    return "NULL" if name is None else "'{}'".format(name.replace("\\", "\\\\").replace("'", "\\'"))
 
 
 def limits_by_day(events: DataFrame) -> DataFrame:
@@ -68,9 +71,7 @@ def limits_by_day(events: DataFrame) -> DataFrame:
 
 def add_row(spark: SparkSession, common: CommonSettings, table: Table, row: Row) -> None:
     """Add a row to a history."""
-    store = open_store(spark, common)
-    with store.stage(table, frame_of(spark, table, [row])) as rows, store.exclusive() as opened:
-        opened.add({table.name: rows})
+    append(common, table, frame_of(spark, table, [row]))
 
 
 def days_together(by_proxy: DataFrame) -> DataFrame:
@@ -85,10 +86,9 @@ def days_together(by_proxy: DataFrame) -> DataFrame:
 
 def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = None) -> str:
     """Return the drift as metrics, from what is kept and what was replayed last; of one cluster where it is given."""
-    store = open_store(spark, common)
 
     def rows(table: Table, order: str, as_shown: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> list[Row]:
-        frame = store.read(table)
+        frame = read(spark, common, table)
         if frame is None:
             return []
         latest = as_shown(of_cluster(frame, cluster)).orderBy(F.desc(order)).limit(MOST_ROWS)

@@ -39,17 +39,16 @@ SEVERAL: Final = (
 )
 
 
-def reason(unread: str, several: str, damaged: str, late_before_us: int | None) -> Column:
+def reason(unread: str, several: str) -> Column:
     """Return the reason, null for an event; the frame has the fields of events.
 
     The conditions are SQL: `unread` says that `from_json` met something that it could not read, `several` that the
-    line holds more than one object, `damaged` that it is a remainder. Without `late_before_us` nothing is late.
+    line holds more than one object.
     """
     least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
     others = [field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us")]
     nothing_read = " AND ".join(f"{name} IS NULL" for name in FIELD_NAMES)
     cases = {
-        "truncated": damaged,
         "malformed": f"({several}) OR (({unread}) AND {nothing_read})",
         "future_version": f"schema_version > {SCHEMA_VERSION}",
         "wrong_type": unread,
@@ -57,7 +56,6 @@ def reason(unread: str, several: str, damaged: str, late_before_us: int | None) 
         "bad_value": " OR ".join(
             [f"least({least}) < 0", *(f"({_is_bad(field)})" for field in others), *map(_too_large, MOST)]
         ),
-        "late": "false" if late_before_us is None else f"ts_us < {late_before_us}",
     }
     return F.expr("CASE " + " ".join(f"WHEN {holds} THEN '{name}'" for name, holds in cases.items()) + " END")
 

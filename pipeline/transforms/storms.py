@@ -1,10 +1,11 @@
 """Bursts of arrivals: events to the tables `arrivals`, `storms` and `storm_members`.
 
-Rule: a burst is found in the arrivals of the whole fleet, one count a second; what is said of it comes from the
+Rule: a burst is found in the arrivals of all proxies of a cluster, one count a second, against what was usual in the
+seven days to its day: what a storm is does not depend on the days that are looked at. What is said of it comes from the
 events of its seconds. Watch frames start no storm: a broker sends them, no client asks.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,8 +22,12 @@ Ints = NDArray[np.int64]
 MICROS: Final = 1_000_000
 # A longer silence is a fleet that was off, or a recording that was: it would make every hour of work a storm.
 MOST_SILENT_SECONDS: Final = 600
-MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id")
+MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
+# The days whose arrivals are what is usual.
+USUAL_DAYS: Final = 7
+DAY_SECONDS: Final = 86_400
 REFUSALS: Final = ("timeout", "queue_full", "oversize")
+_STORM: Final = ("date", "cluster", "storm")
 _USE: Final = ("heap_used_bytes", "direct_used_bytes", "heap_queue_len", "direct_queue_len")
 
 
@@ -40,33 +45,49 @@ USUAL_RULE: Final = BurstRule()
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Seconds since 1970 from the first to the last, both of them in it."""
+    """Seconds since 1970 from the first to the last, both of them in it; `number` counts those of the first's day."""
 
     first: int
     last: int
     usual_rate: float
     peak_rate: int
+    number: int = 1
+
+    @property
+    def day(self) -> int:
+        """Return its day, since 1970."""
+        return self.first // DAY_SECONDS
 
 
-def bursts(seconds: Ints, requests: Ints, rule: BurstRule, last: int = 0) -> list[Burst]:
+def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
     """Find bursts in the seconds, in any order, in which there were requests.
 
-    The usual rate is the median of all seconds from the first to the last, silent ones included: half of them would
-    have to be storms to move it. A silence counts for at most `MOST_SILENT_SECONDS`. `last` is the second in which the
-    last request ended, if that is later: nobody came from there on, but the recording went on.
+    The usual rate of a day is the median of all seconds of the `USUAL_DAYS` to it, from the first with requests to the
+    last, silent ones included: half of them would have to be storms to move it. A silence counts for at most
+    `MOST_SILENT_SECONDS`.
     """
     if not len(seconds):
         return []
     order = np.argsort(seconds)
     seconds, requests = seconds[order], requests[order]
-    usual = _usual(np.append(seconds, max(last, seconds[-1]) + 1), requests)
-    hot = np.flatnonzero(requests >= max(rule.times * usual, rule.floor))
+    days = seconds // DAY_SECONDS
+    usual = {day: _usual_to(int(day), seconds, requests) for day in np.unique(days).tolist()}
+    least = np.array([max(rule.times * usual[day], rule.floor) for day in days.tolist()])
+    hot = np.flatnonzero(requests >= least)
     cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
-    return [
-        Burst(int(seconds[part[0]]), int(seconds[part[-1]]), usual, int(requests[part[0] : part[-1] + 1].max()))
-        for part in np.split(hot, cuts)
-        if len(part)
-    ]
+    found: list[Burst] = []
+    for part in np.split(hot, cuts):
+        if len(part):
+            first, last = int(seconds[part[0]]), int(seconds[part[-1]])
+            number = found[-1].number + 1 if found and found[-1].day == first // DAY_SECONDS else 1
+            most = int(requests[part[0] : part[-1] + 1].max())
+            found.append(Burst(first, last, usual[first // DAY_SECONDS], most, number))
+    return found
+
+
+def _usual_to(day: int, seconds: Ints, requests: Ints) -> float:
+    begin, end = np.searchsorted(seconds, [(day + 1 - USUAL_DAYS) * DAY_SECONDS, (day + 1) * DAY_SECONDS])
+    return _usual(np.append(seconds[begin:end], seconds[end - 1] + 1), requests[begin:end])
 
 
 def _usual(bounds: Ints, requests: Ints) -> float:
@@ -81,7 +102,7 @@ def arrivals(events: DataFrame) -> DataFrame:
     """Return the table `arrivals`: what arrived in each second at each proxy."""
     refused = is_list() & F.col("outcome").isin(*REFUSALS)
     counted = {"requests": is_list(), "watch_frames": ~is_list(), "refused": refused}
-    each = asked_for(events).groupBy(_second().alias("_second"), "proxy_id")
+    each = asked_for(events).groupBy(_second().alias("_second"), "cluster", "proxy_id")
     found = each.agg(
         *(F.count_if(condition).alias(name) for name, condition in counted.items()),
         *(F.max(name).alias(f"max_{name}") for name in _USE),
@@ -93,24 +114,25 @@ def arrivals(events: DataFrame) -> DataFrame:
 
 
 def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
-    """Add up `arrivals` over the proxies: `second` as whole seconds since 1970, and `requests` if there were any."""
+    """Add up `arrivals` over the proxies of a cluster: cluster, `second` since 1970, and `requests` if there were any."""
     second = F.unix_seconds("second").alias("second")
-    return of_proxies.groupBy(second).agg(F.sum("requests").alias("requests")).where(F.col("requests") > 0)
+    found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"))
+    return found.where(F.col("requests") > 0)
 
 
-def last_second(events: DataFrame) -> int:
-    """Return the second since 1970 in which the last request ended; 0 without any."""
-    return int(events.where(is_list()).agg(F.max(F.expr(f"(ts_us + total_us) div {MICROS}"))).collect()[0][0] or 0)
+def hot_seconds(spark: SparkSession, found: Mapping[str | None, Sequence[Burst]]) -> DataFrame:
+    """Return one row for each second of each storm: `_cluster`, `day`, `storm`, the rates, `_second`."""
+    spans = [
+        (cluster, burst.day, burst.number, burst.usual_rate, burst.peak_rate, burst.first, burst.last)
+        for cluster, mine in found.items()
+        for burst in mine
+    ]
+    columns = "_cluster string, day int, storm int, usual_rate double, peak_rate long, first long, last long"
+    whole = spark.createDataFrame(spans, columns)
+    return whole.withColumn("_second", F.explode(F.sequence("first", "last"))).drop("first", "last")
 
 
-def hot_seconds(spark: SparkSession, found: Sequence[Burst]) -> DataFrame:
-    """Return one row for each second of each storm: `storm`, `_second`."""
-    spans = [(number, burst.first, burst.last) for number, burst in enumerate(found, 1)]
-    whole = spark.createDataFrame(spans, "storm int, first long, last long")
-    return whole.select("storm", F.explode(F.sequence("first", "last")).alias("_second"))
-
-
-def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> DataFrame:
+def storms(events: DataFrame, seconds: DataFrame) -> DataFrame:
     """Return the table `storms`; `seconds` are those of `hot_seconds`, few enough to be sent to every worker."""
     outcome = F.col("outcome")
     counted = {
@@ -120,7 +142,7 @@ def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> Dat
         "questions": F.col("carries_cost"),
     }
     begin, end, served = F.min("ts_us"), F.max("ts_us"), F.max(F.col("ts_us") + F.col("total_us"))
-    each = _of_storms(events, seconds).groupBy("storm")
+    each = _of_storms(events, seconds).groupBy(*_STORM, "usual_rate", "peak_rate")
     facts = each.agg(
         F.timestamp_micros(begin).alias("begin"),
         F.timestamp_micros(end).alias("end"),
@@ -134,24 +156,24 @@ def storms(events: DataFrame, seconds: DataFrame, found: Sequence[Burst]) -> Dat
         *(F.max(name).alias(f"max_{name}") for name in _USE),
         F.max(memory_wait()).alias("max_memory_wait_us"),
     )
-    rates = [(number, burst.usual_rate, burst.peak_rate) for number, burst in enumerate(found, 1)]
-    known = seconds.sparkSession.createDataFrame(rates, "storm int, usual_rate double, peak_rate long")
-    return facts.join(F.broadcast(known), "storm").select([column.name for column in STORMS.columns])
+    return facts.select([column.name for column in STORMS.columns])
 
 
 def storm_members(events: DataFrame, seconds: DataFrame, most: int) -> DataFrame:
     """Return the table `storm_members`: for each storm and dimension the `most` with the most requests."""
     names = F.array(*(F.struct(F.lit(name).alias("dimension"), F.col(name).alias("name")) for name in MEMBERS))
-    each = _of_storms(events, seconds).select("storm", "outcome", F.explode(names).alias("one"))
+    each = _of_storms(events, seconds).select(*_STORM, "outcome", F.explode(names).alias("one"))
     refused = F.count_if(F.col("outcome").isin(*REFUSALS)).alias("refused")
-    counted = each.groupBy("storm", "one.dimension", "one.name").agg(F.count("*").alias("requests"), refused)
-    group = Window.partitionBy("storm", "dimension").orderBy(F.col("requests").desc(), F.col("name").asc_nulls_last())
+    counted = each.groupBy(*_STORM, "one.dimension", "one.name").agg(F.count("*").alias("requests"), refused)
+    group = Window.partitionBy(*_STORM, "dimension").orderBy(F.col("requests").desc(), F.col("name").asc_nulls_last())
     ranked = counted.withColumn("rank", F.row_number().over(group)).where(F.col("rank") <= most)
     return ranked.select([column.name for column in STORM_MEMBERS.columns])
 
 
 def _of_storms(events: DataFrame, seconds: DataFrame) -> DataFrame:
-    return events.where(is_list()).withColumn("_second", _second()).join(F.broadcast(seconds), "_second")
+    asked = events.where(is_list()).drop("date").withColumn("_mine", _second())
+    same = (F.col("_mine") == F.col("_second")) & F.col("cluster").eqNullSafe(F.col("_cluster"))
+    return asked.join(F.broadcast(seconds), same).withColumn("date", F.date_from_unix_date("day"))
 
 
 def _second() -> Column:

@@ -1,11 +1,10 @@
 """Costs by namespace, principal and client version: the tables `usage`, `waits`, `top_costs`, `sharing` from events.
 
-Rule: the same functions serve batches and streams. The results for disjoint sets of events add up to the result for all
-of them (`add_usage`, `add_waits`), so a stream keeps no state. A tenant is the first part of its namespace, and is put
-in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
+Rule: a table of some days is the same whatever other days there are. A tenant is the first part of its namespace, and
+is put in last: a shorter key is less to shuffle. Decisions of overload control are nobody's request: `slowed` has them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -15,7 +14,7 @@ from pipeline.core.tables import Table
 from pipeline.core.tables.usage import SAVINGS, SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.transforms.histograms import bucket_sql
 
-DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version")
+DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
 MEASURES: Final = (
     "heap_byte_seconds", "direct_byte_seconds", "watch_direct_byte_seconds", "requests", "refused", "topics",
     "response_bytes", "watch_bytes", "memory_wait_seconds",
@@ -25,15 +24,11 @@ SHARED: Final = ("requests", "coalesced", *(column.name for column in SAVINGS))
 MICROS: Final = 1_000_000
 # Histograms are looked at by hours; by minutes there would be a row for every second request.
 WAITS_SECONDS: Final = 3600
-WHO: Final = ("namespace", "principal", "client_version")
-_NUMBERS: Final = [
-    column.name for column in USAGE.columns if column.type in ("int64", "double") and column.name != "part"
-]
+WHO: Final = ("cluster", "proxy_id", "namespace", "principal", "client_version")
+_NUMBERS: Final = [column.name for column in USAGE.columns if column.type in ("int64", "double")]
 _REFUSALS: Final = [name for name in _NUMBERS if name.startswith(("timeout_", "queue_full_", "oversize"))]
 
 
-# Conditions and sums that Spark and DuckDB both compute, of the events of one window and one `WHO`: SQL that means the
-# same to both.
 _ASKED_FOR: Final = "kind <> 'throttle'"
 _LIST: Final = "kind = 'get_topics'"
 _LATE: Final = f"{_LIST} AND outcome = 'timeout' AND coalesce(outcome_stage, '')"
@@ -102,20 +97,6 @@ TWO_WAITS: Final = (
 )
 
 
-def queries(window_seconds: int, condition: str) -> dict[str, str]:
-    """Return the SQL that sums the events of the view `events` that meet a condition, for `usage_of` and `waits_of`."""
-    who = ", ".join(WHO)
-    asked = f"FROM events WHERE {_ASKED_FOR} AND {condition}"
-    values = ", ".join(f"{sql} AS {name}" for name, sql in AGGREGATES.items())
-    hours = window_sql(max(WAITS_SECONDS, window_seconds))
-    (one, its), (other, others) = TWO_WAITS
-    both = f"SELECT {hours} AS window_us, {who}, unnest([{one}, {other}]) AS wait, unnest([{its}, {others}]) AS bucket"
-    return {
-        "usage": f"SELECT {window_sql(window_seconds)} AS window_us, {who}, {values} {asked} GROUP BY ALL",
-        "waits": f"SELECT *, count(*) AS count FROM ({both} {asked}) WHERE wait IS NOT NULL GROUP BY ALL",
-    }
-
-
 def window_sql(seconds: int) -> str:
     """Return the microsecond in which the window of an event begins, as SQL; no event is from before 1970."""
     return f"ts_us - ts_us % {seconds * MICROS}"
@@ -137,63 +118,43 @@ def memory_wait() -> Column:
     return F.expr(_WAITED)
 
 
-def usage(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Return the table `usage` of these events, one row for each window and who asked."""
+def usage(events: DataFrame, window_seconds: int) -> DataFrame:
+    """Return the table `usage` of these events, one row for each window, who asked, and broker."""
     values = [F.expr(sql).alias(name) for name, sql in AGGREGATES.items()]
-    return usage_of(asked_for(events).groupBy(_window(window_seconds), *WHO).agg(*values), window_seconds, part)
-
-
-def usage_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Return the table `usage` from the sums of each window and who asked."""
+    found = asked_for(events).groupBy(_window(window_seconds), *WHO, "broker").agg(*values)
     refused = sum(map(F.col, _REFUSALS), F.lit(0))
-    return _rows(found.withColumn("refused", refused), USAGE, window_seconds, part)
+    return _rows(found.withColumn("refused", refused), USAGE, window_seconds)
 
 
-def waits(events: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
+def waits(events: DataFrame, window_seconds: int) -> DataFrame:
     """Return the table `waits` of these events: a row for each hour, or longer window, and each bucket not empty."""
     two = [F.struct(F.expr(wait).alias("wait"), F.expr(its).alias("bucket")) for wait, its in TWO_WAITS]
-    hours = _window(max(WAITS_SECONDS, window_seconds))
-    each = asked_for(events).select(hours, *WHO, F.explode(F.array(*two)).alias("one"))
+    seconds = max(WAITS_SECONDS, window_seconds)
+    each = asked_for(events).select(_window(seconds), *WHO, F.explode(F.array(*two)).alias("one"))
     named = each.select("window_us", *WHO, "one.wait", "one.bucket").where(F.col("wait").isNotNull())
     found = named.groupBy("window_us", *WHO, "wait", "bucket").agg(F.count("*").alias("count"))
-    return waits_of(found, window_seconds, part)
+    return _rows(found, WAITS, seconds)
 
 
-def waits_of(found: DataFrame, window_seconds: int, part: int = 0) -> DataFrame:
-    """Return the table `waits` from the counts of each hour, or longer window, who asked, and bucket."""
-    return _rows(found, WAITS, max(WAITS_SECONDS, window_seconds), part)
-
-
-def add_usage(parts: DataFrame) -> DataFrame:
-    """Add up the parts of `usage` that have the same window and the same who; the result has part 0."""
-    values = [(F.max if name.startswith("max_") else F.sum)(name).alias(name) for name in _NUMBERS]
-    return _added(parts, USAGE, (), values)
-
-
-def add_waits(parts: DataFrame) -> DataFrame:
-    """Add up the parts of `waits`; the result has part 0."""
-    return _added(parts, WAITS, ("wait", "bucket"), [F.sum("count").alias("count")])
-
-
-def sharing(parts: DataFrame) -> DataFrame:
+def sharing(usage: DataFrame) -> DataFrame:
     """Return the table `sharing` from `usage`; hours and namespaces without a question have no row."""
-    found = parts.groupBy(_hour(), "tenant", "namespace").agg(*(F.sum(name).alias(name) for name in SHARED))
+    by = ("date", "cluster", "proxy_id", "tenant", "namespace")
+    found = usage.groupBy(_hour(), *by).agg(*(F.sum(name).alias(name) for name in SHARED))
     return found.where(F.col("questions") > 0).select([column.name for column in SHARING.columns])
 
 
-def top_costs(parts: DataFrame, most: int) -> DataFrame:
-    """Return the table `top_costs` from `usage`: at most `most` by dimension, measure and period, and none of 0."""
+def top_costs(usage: DataFrame, most: int) -> DataFrame:
+    """Return the table `top_costs` from `usage`: at most `most` by dimension, measure and time, and none of 0."""
     names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
     measured = [F.col(name).cast("double").alias(name) for name in MEASURES]
     sums = [F.sum(name).alias(name) for name in MEASURES]
-    named = parts.select(_hour(), F.explode(F.array(*names)).alias("one"), *measured)
+    named = usage.select("date", "cluster", _hour(), F.explode(F.array(*names)).alias("one"), *measured)
     # Hours are few beside windows: adding them up once more costs less than a second look at `usage`.
-    hours = named.groupBy("hour_start", F.col("one.dimension"), F.col("one.name")).agg(*sums)
-    levels = [["hour_start", "dimension", "name"], ["dimension", "name"]]
-    period = F.when(F.grouping("hour_start") == 1, "whole").otherwise("hour").alias("period")
-    both = hours.groupingSets(levels, "hour_start", "dimension", "name").agg(period, *sums)
-    each = both.unpivot(["period", "hour_start", "dimension", "name"], list(MEASURES), "measure", "value")
-    group = Window.partitionBy("period", "hour_start", "dimension", "measure")
+    of_day = ("date", "cluster", "dimension", "name")
+    hours = named.groupBy("date", "cluster", "hour_start", "one.dimension", "one.name").agg(*sums)
+    both = hours.groupingSets([[*of_day, "hour_start"], [*of_day]], *of_day, "hour_start").agg(*sums)
+    each = both.unpivot([*of_day, "hour_start"], list(MEASURES), "measure", "value")
+    group = Window.partitionBy("date", "cluster", "hour_start", "dimension", "measure")
     rank = F.row_number().over(group.orderBy(F.col("value").desc(), F.col("name").asc_nulls_last()))
     share = F.col("value") / F.sum("value").over(group)
     ranked = each.where(F.col("value") > 0).withColumns({"rank": rank, "share": share})
@@ -204,19 +165,13 @@ def _window(seconds: int) -> Column:
     return F.expr(window_sql(seconds)).alias("window_us")
 
 
-def _rows(found: DataFrame, table: Table, window_seconds: int, part: int) -> DataFrame:
+def _rows(found: DataFrame, table: Table, window_seconds: int) -> DataFrame:
     """Make rows of a table of what was found by `window_us` and who asked."""
     start = F.timestamp_micros("window_us")
     window = {"date": F.to_date(start), "window_start": start, "window_seconds": F.lit(window_seconds)}
-    whose = {"tenant": F.substring_index("namespace", "/", 1), "part": F.lit(part).cast("long")}
-    return found.withColumns(window | whose).select([column.name for column in table.columns])
+    tenant = {"tenant": F.substring_index("namespace", "/", 1)}
+    return found.withColumns(window | tenant).select([column.name for column in table.columns])
 
 
 def _hour() -> Column:
     return F.date_trunc("hour", "window_start").alias("hour_start")
-
-
-def _added(parts: DataFrame, table: Table, more: Sequence[str], values: Sequence[Column]) -> DataFrame:
-    by = ("date", "window_start", "window_seconds", "tenant", *WHO, *more)
-    added = parts.groupBy(*by).agg(*values).withColumn("part", F.lit(0).cast("long"))
-    return added.select([column.name for column in table.columns])

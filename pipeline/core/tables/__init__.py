@@ -1,7 +1,7 @@
 """Every table that a job writes, declared once: its columns with types, units and meanings, a file for each theme.
 
 Rule: `TABLES` is the whole list. Spark schemas and docs/reference/pipeline-tables.md are derived from it, and what a
-job writes is checked against it. No pyspark here. `table` says what a table is; themes: `events`, `usage`, `storms`,
+job writes is checked against it. No pyspark here. `table` says what a table is; themes: `events`, `days`, `usage`, `storms`,
 `slowed`, `whatif`, `history`. A column's value is made in `pipeline/transforms/` or in the job; rows that were written
 before have null.
 """
@@ -13,7 +13,7 @@ from pipeline.core.tables.table import Column, Table
 
 __all__ = ["TABLES", "Column", "Table"]
 
-_THEMES: Final = ("events", "usage", "slowed", "storms", "whatif", "history")
+_THEMES: Final = ("events", "days", "usage", "slowed", "storms", "whatif", "history")
 
 
 def _all() -> dict[str, Table]:

@@ -1,10 +1,8 @@
 """Tables of the theme `usage`: who cost how much, how long they waited, what sharing answers saved.
 
-Rule: a row of `usage` and of `waits` may be one of several parts with the same key (a stream adds a part for each of
-its batches, and `compact` adds up those of days that are over); parts add up, which `add_usage` and `add_waits` of
-`pipeline.transforms.usage` do. Topic lists and watch frames are counted apart, and only events that carry the cost of
-their group bring its memory: to the principal and client version that ended last, whose namespace and principal are
-those of the whole group.
+Rule: every row is of one proxy of one cluster, so that clusters in one directory are never added up. Topic lists and
+watch frames are counted apart, and only events that carry the cost of their group bring its memory: to the principal
+and client version that ended last, whose namespace and principal are those of the whole group.
 """
 
 from pipeline.core.tables.table import Column, Table
@@ -20,13 +18,13 @@ _WINDOW = (
     Column("window_start", "timestamp", "UTC", "When the window of arrivals begins."),
     Column("window_seconds", "int32", "s", "How long it is."),
 )
-_PART = Column(
-    "part",
-    "int64",
-    "",
-    "0 in what a batch wrote; of a stream the number of its batch, from 1, or that of the last that was added up.",
+WHERE = (
+    Column("cluster", "string", "", "The cluster that the proxy serves; null if it does not say.", True),
+    Column("proxy_id", "string", "", "The proxy.", True),
 )
-_KEY = ("part", "window_start", "namespace", "principal", "client_version")
+BROKER = Column("broker", "string", "", "Broker that was asked, as host:port; null if none was.", True)
+_KEY = ("window_start", "cluster", "proxy_id", "namespace", "principal", "client_version")
+
 
 
 def _count(name: str, meaning: str) -> Column:
@@ -54,12 +52,13 @@ SAVINGS = (
 
 USAGE = Table(
     "usage",
-    "Requests, refusals, bytes, memory and largest sizes of one window, tenant, namespace, principal and client.",
-    _KEY,
+    "Requests, refusals, bytes, memory and largest sizes of one window, proxy, broker, namespace, principal and client.",
+    (*_KEY, "broker"),
     (
         *_WINDOW,
+        *WHERE,
+        BROKER,
         *WHO,
-        _PART,
         _count("requests", "Topic lists that were asked for."),
         _count("answered", "Those that ended well."),
         _count("refused", "Those that the limiter refused: the next seven together."),
@@ -100,8 +99,8 @@ WAITS = Table(
     (*_KEY, "wait", "bucket"),
     (
         *_WINDOW,
+        *WHERE,
         *WHO,
-        _PART,
         Column(
             "wait",
             "string",
@@ -117,30 +116,34 @@ WAITS = Table(
 
 TOP_COSTS = Table(
     "top_costs",
-    "The dearest of each dimension by each measure, over the whole time and in each hour.",
-    ("period", "hour_start", "dimension", "measure", "rank"),
+    "Who cost most in each dimension by each measure, on each day and in each hour, in one cluster.",
+    ("date", "cluster", "hour_start", "dimension", "measure", "rank"),
     (
-        Column("period", "string", "", "`whole` or `hour`."),
-        Column("hour_start", "timestamp", "UTC", "When the hour begins; null for the whole time.", True),
-        Column("dimension", "string", "", "tenant, namespace, principal or client_version."),
+        Column("date", "date", "", "The day, UTC."),
+        WHERE[0],
+        Column("hour_start", "timestamp", "UTC", "When the hour begins; null for the whole day.", True),
+        Column("dimension", "string", "", "tenant, namespace, principal, client_version, proxy_id or broker."),
         Column("measure", "string", "", "Column of `usage` whose sum is compared."),
-        Column("rank", "int32", "", "1 is the dearest; equal ones in the order of their names."),
-        Column("name", "string", "", "Which tenant, namespace, principal or client version; null if unknown.", True),
+        Column("rank", "int32", "", "1 costs most; equal ones in the order of their names."),
+        Column("name", "string", "", "Which one of the dimension; null if unknown.", True),
         Column("value", "double", "", "The sum, in the unit of its column."),
         Column("share", "double", "", "Part of the sum over all, between 0 and 1."),
     ),
+    ("date",),
 )
 
 SHARING = Table(
     "sharing",
-    "What sharing answers saved, for each hour and namespace: from the events that carry a group's cost.",
-    ("hour_start", "namespace"),
+    "What sharing answers saved, for each hour, proxy and namespace: from the events that carry a group's cost.",
+    ("hour_start", "cluster", "proxy_id", "namespace"),
     (
+        Column("date", "date", "", "Day of the hour, UTC."),
         Column("hour_start", "timestamp", "UTC", "When the hour begins."),
+        *WHERE,
         Column("tenant", "string", "", "Tenant.", True),
         Column("namespace", "string", "", "`tenant/namespace`.", True),
         _count("requests", "Topic lists that were asked for."),
         _count("coalesced", "Those that shared the question of another."),
         *SAVINGS,
-    ),
+    ),    ("date",),
 )
