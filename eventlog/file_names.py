@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 __all__ = [
     "FileName",
+    "copy_name",
     "damaged_name",
     "file_name",
     "finished_name",
@@ -57,6 +58,12 @@ def damaged_name(name: str) -> str:
 def saved_name(name: str) -> str:
     """Return the name of the copy of the sound parts while it is being written."""
     return f".{name}.saved"
+
+
+def copy_name(name: str) -> str:
+    """Return the name of a finished file with the sound parts of any damaged one, also of a hidden one."""
+    stem = name.removeprefix(".").removesuffix(".open").removesuffix(".damaged")
+    return f"{stem.removesuffix('.gz').removesuffix('.jsonl')}.recovered.jsonl.gz"
 
 
 class FileName(NamedTuple):

@@ -2,7 +2,8 @@
 
 Rule: a writer holds a lock (flock) on its open file, and the kernel releases the lock in any case when the process
 ends; so a free lock proves that the writer is dead. No byte that could be an event is deleted: the sound flushes of a
-damaged file are finished, also those after the damage, and the damaged file stays, hidden, as `.damaged`.
+damaged file are finished, also those after the damage, and the damaged file stays, hidden, as `.damaged`. A file that
+was finished and got damaged later stays as it is: its sound flushes are copied.
 """
 
 import errno
@@ -14,10 +15,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
-from eventlog.file_names import damaged_name, finished_name, is_open_name, saved_name
+from eventlog.file_names import copy_name, damaged_name, finished_name, is_open_name, saved_name
 from eventlog.members import CHUNK_BYTES, GzipSpan, gzip_spans, is_zero
 
-__all__ = ["Recovered", "flush_directory", "lock", "recover", "same_file"]
+__all__ = ["Copied", "Recovered", "copy_sound", "flush_directory", "lock", "recover", "same_file"]
 
 Report = Callable[[str], None]
 
@@ -27,6 +28,14 @@ class Recovered(NamedTuple):
 
     finished: int = 0
     damaged: int = 0
+
+
+class Copied(NamedTuple):
+    """What is sound of a file: its events, the bytes outside of them, and the copy, None where all or nothing is."""
+
+    events: int
+    skipped_bytes: int
+    to: Path | None
 
 
 _NOTHING: Final = Recovered()
@@ -49,6 +58,25 @@ def recover(directory: Path, report: Report) -> Recovered:
         else:
             finished, damaged = finished + one.finished, damaged + one.damaged
     return Recovered(finished, damaged)
+
+
+def copy_sound(path: Path) -> Copied:
+    """Copy the sound flushes of a damaged file into another beside it; raise OSError.
+
+    The copy has a name of its own: a reader that has seen the file once takes nothing more by that name.
+    """
+    with path.open("rb", buffering=0) as file:
+        found = gzip_spans(file)
+        sound = [span for span in found if span.kind == "sound"]
+        events, skipped = sum(span.lines for span in sound), sum(s.end - s.start for s in found if s not in sound)
+        if not (sound and skipped):
+            return Copied(events, skipped, None)
+        to = path.with_name(copy_name(path.name))
+        saved = path.with_name(saved_name(to.name))
+        _save(file, saved, sound)
+    saved.rename(to)
+    flush_directory(path.parent)
+    return Copied(events, skipped, to)
 
 
 def _recover_one(directory: Path, name: str, report: Report) -> Recovered:

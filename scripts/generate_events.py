@@ -39,8 +39,10 @@ decoded, a text that is no UTF-8 for instance, which ends its connection.
 begins with a dot and ends in `.open`, and it is locked (flock). Every flush ends a gzip member, so that a file that was
 never finished can be read up to its last flush; the next proxy that works in the directory cuts it there and finishes
 it. If it is damaged, the flushes that are sound are finished, also those behind the damage, and the file as it was
-stays, its name beginning with a dot and ending in `.damaged`. **Messages** of the topic hold one event each, without
-the line's end, and have the property `schema_version`.
+stays, its name beginning with a dot and ending in `.damaged`. Of a file that was damaged after it was finished,
+`pulsar-proxy recover-events FILE...` copies the sound flushes to `<name>.recovered.jsonl.gz` beside it, which the proxy
+never deletes. **Messages** of the topic hold one event each, without the line's end, and have the property
+`schema_version`.
 """
 
 

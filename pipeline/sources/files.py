@@ -1,7 +1,7 @@
 """Event files of the proxy, `*.jsonl.gz` and `*.jsonl`, as a stream of their lines.
 
 Rule: hidden files are not finished and are skipped. Of a damaged file Spark reads what is before the damage; what is
-left of a line there is no event. `pulsar-proxy-pipeline` reads no more of it: `pulsar-proxy events recover` does.
+left of a line there is no event. `pulsar-proxy recover-events` copies the rest into another file.
 """
 
 from typing import Final

@@ -1,5 +1,5 @@
 """The command line: `serve`, `top`, `admin`, `config`, `log-level`, `health`, `completion`, `demo`, `check-config`,
-`print-config`. Exit code 2 means a wrong configuration or wrong arguments.
+`print-config`, `recover-events`. Exit code 2 means a wrong configuration or wrong arguments.
 """
 
 import argparse
@@ -17,12 +17,13 @@ from proxy.core.version import VERSION
 BAD_CONFIG = 2
 FAILED = 1
 # Commands whose exit code is a verdict on the proxy or its configuration.
-_VERDICTS = ("check-config", "health")
+_VERDICTS = ("check-config", "health", "recover-events")
 TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
 CONFIG_HELP = "show the configuration in force in a running proxy, and the source of each value"
 LOG_LEVEL_HELP = "show or change the log level of a running proxy"
 ADMIN_HELP = "inspect and control a running proxy: connections, limiters, queue, groups, reload, drain"
 HEALTH_HELP = "exit with code 0 if the proxy of this configuration is ready; for container probes"
+RECOVER_HELP = "copy what is sound of damaged files of the event log, each into a file beside it"
 COMPLETION_HELP = "print the completion script of a shell, to evaluate or to save where the shell looks for it"
 
 
@@ -228,6 +229,11 @@ def _add_completion(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_completion)
 
 
+def _add_recover_events(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("files", nargs="+", metavar="FILE", help="event file, *.jsonl.gz; it stays as it is")
+    parser.set_defaults(run=_recover_events)
+
+
 def _duration(text: str) -> float:
     unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
     try:
@@ -388,6 +394,12 @@ def _health(options: argparse.Namespace) -> int:
     return run_health(options, os.environ)
 
 
+def _recover_events(options: argparse.Namespace) -> int:
+    from proxy.cli.recover_events import recover_events
+
+    return recover_events(options.files)
+
+
 def _completion(options: argparse.Namespace) -> int:
     from proxy.cli.completions import script_for
 
@@ -415,6 +427,7 @@ _COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], Non
     "config": (CONFIG_HELP, _add_config),
     "log-level": (LOG_LEVEL_HELP, _add_log_level),
     "health": (HEALTH_HELP, _add_health),
+    "recover-events": (RECOVER_HELP, _add_recover_events),
     "completion": (COMPLETION_HELP, _add_completion),
     "demo": ("run an embedded broker, the proxy and a storm of clients", _add_demo),
 }
