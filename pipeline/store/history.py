@@ -5,10 +5,10 @@ run over a part of a day does not shorten what is known of it. Whether an advice
 limits were in force: requests refused, and the p99 of all waits, against what was promised.
 """
 
-import time
 from collections.abc import Callable
 from typing import Final
 
+from prometheus_client import CollectorRegistry
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -18,7 +18,7 @@ from pipeline.core.periods import Period, of_cluster, whole_days
 from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.whatif import REPLAYED
-from pipeline.store.drift import exposition
+from pipeline.store.drift import drift_metrics
 from pipeline.store.tables import Row, append, frame_of, read, replace_where
 from pipeline.transforms.histograms import bucket, quantiles
 
@@ -84,7 +84,7 @@ def days_together(by_proxy: DataFrame) -> DataFrame:
     return by_proxy.groupBy(*by).agg(*sums, F.max("wait_p99_us").alias("wait_p99_us"))
 
 
-def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = None) -> str:
+def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = None) -> CollectorRegistry:
     """Return the drift as metrics, from what is kept and what was replayed last; of one cluster where it is given."""
 
     def rows(table: Table, order: str, as_shown: Callable[[DataFrame], DataFrame] = lambda frame: frame) -> list[Row]:
@@ -100,4 +100,4 @@ def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = 
     in_force = next((each for each in outcomes if each.days), None)
     usual = next(iter(rows(REPLAYED, "requests")), None)
     latest = next(iter(calibrations), None), next(iter(advices), None)
-    return exposition(*latest, usual, in_force, time.time(), cluster)
+    return drift_metrics(*latest, usual, in_force, cluster or "")

@@ -1,21 +1,17 @@
 """Whether an advice held, and drift as metrics; both are pure."""
 
-import re
-import socket
 from datetime import UTC, date, datetime
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.held import held
-from pipeline.store.drift import PREFIX, exposition, push, refuse_gateway, write_metrics
+from pipeline.store.drift import PREFIX, drift_metrics, push, refuse_gateway, write_metrics
 from tests.support.web.answering import answering
 
 MIB = 2**20
-ROOT = Path(__file__).parents[3]
 ADVICE: dict[str, Any] = {
     "last_us": int(datetime(2026, 1, 5, 13, tzinfo=UTC).timestamp() * 1e6),
     "cluster": None,
@@ -51,58 +47,38 @@ def test_advice_of_a_cluster_is_not_judged_by_another() -> None:
     assert held(ADVICE | {"cluster": "east"}, [day(6)]).days == 1
 
 
-def test_drift_has_a_line_for_what_is_known() -> None:
-    text = exposition(CALIBRATION, ADVICE, None, held(ADVICE, [day(6, refused=500)]), 1e9)
-    assert f"{PREFIX}calibration_error 0.05\n" in text
-    assert f'{PREFIX}advised_limit_bytes{{memory="direct"}} {16.0 * MIB}\n' in text
-    assert f"{PREFIX}advice_held 0.0\n" in text
-    assert "limit_in_force" not in text
-    assert "advice_held" not in exposition(CALIBRATION, ADVICE, None, held(ADVICE, []), 1e9)
+def test_drift_has_a_sample_for_what_is_known() -> None:
+    found = drift_metrics(CALIBRATION, ADVICE, None, held(ADVICE, [day(6, refused=500)]), "east")
+    east = {"cluster": "east"}
+    assert found.get_sample_value(f"{PREFIX}calibration_error", east) == 0.05
+    assert found.get_sample_value(f"{PREFIX}advised_limit_bytes", east | {"memory": "direct"}) == 16 * MIB
+    assert found.get_sample_value(f"{PREFIX}advice_held", east) == 0
+    assert found.get_sample_value(f"{PREFIX}limit_in_force_bytes", east | {"memory": "heap"}) is None
+    unused = drift_metrics(CALIBRATION, ADVICE, None, held(ADVICE, []), "east")
+    assert unused.get_sample_value(f"{PREFIX}advice_held", east) is None
 
 
-def test_alerts_go_by_metrics_that_are_written() -> None:
-    written = exposition(CALIBRATION, ADVICE, ADVICE, held(ADVICE, [day(6)]), 1e9)
-    asked = set(re.findall(rf"{PREFIX}\w+", (ROOT / "deploy/pipeline/alerts.yaml").read_text()))
-    assert asked
-    assert asked <= set(re.findall(rf"^({PREFIX}\w+)", written, re.MULTILINE))
-
-
-def test_file_of_metrics_is_replaced_whole_and_a_fault_names_the_option(tmp_path: Path) -> None:
+def test_metrics_are_a_file_for_the_textfile_collector_and_a_fault_names_the_option(tmp_path: Path) -> None:
     path = tmp_path / "drift.prom"
     path.write_text("old")
-    write_metrics(path, "new\n")
-    assert path.read_text() == "new\n"
-    assert [found.name for found in tmp_path.iterdir()] == ["drift.prom"]
+    found = drift_metrics(CALIBRATION | {"error": None}, None, None, None, "")
+    write_metrics(str(path), found)
+    assert f'{PREFIX}calibration_error{{cluster=""}} +Inf' in path.read_text().splitlines()
+    assert [each.name for each in tmp_path.iterdir()] == ["drift.prom"]
     with pytest.raises(PipelineError, match="--metrics-file"):
-        write_metrics(tmp_path / "none" / "drift.prom", "new")
+        write_metrics(str(tmp_path / "none" / "drift.prom"), found)
 
 
 def test_pushgateway_takes_the_metrics_of_each_cluster_in_place_of_those_of_before() -> None:
+    found = drift_metrics(CALIBRATION, None, None, None, "")
     with answering() as gateway:
-        push(f"{gateway.url}/", "a 1\n")
-        push(gateway.url, "a 1\n", "east 1")
+        push(f"{gateway.url}/", found, "")
+        push(gateway.url, found, "east")
     place = "/metrics/job/pulsar-proxy-pipeline"
-    assert [each[:2] for each in gateway.asked] == [("PUT", place), ("PUT", f"{place}/cluster/east%201")]
-    assert {each.headers["Content-Type"] for each in gateway.asked} == {"text/plain; version=0.0.4"}
-    assert gateway.asked[0].body == b"a 1\n"
+    assert [each[:2] for each in gateway.asked] == [("PUT", place), ("PUT", f"{place}/cluster/east")]
+    assert f"{PREFIX}calibration_error".encode() in gateway.asked[0].body
     with pytest.raises(PipelineError, match="--pushgateway"):
-        push(gateway.url, "a 1\n")
-
-
-def test_what_speaks_no_http_did_not_take_the_metrics() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def answer() -> None:
-            client, _ = server.accept()
-            with client:
-                client.recv(1 << 16)
-                client.sendall(b"220 no web here\r\n")
-
-        thread = Thread(target=answer)
-        thread.start()
-        with pytest.raises(PipelineError, match="--pushgateway"):
-            push(f"http://127.0.0.1:{server.getsockname()[1]}", "a 1\n")
-        thread.join()
+        push(gateway.url, found, "")
 
 
 @pytest.mark.parametrize("url", ["gateway/", "http://gate way:9091", "ftp://gateway"])

@@ -1,0 +1,54 @@
+"""The health of a stream as metrics on a port: how far behind it is, how fast, and how much of it is no event."""
+
+import math
+import time
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
+from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.ingest.write import IngestCounts
+
+_PREFIX: Final = "pulsar_proxy_pipeline_ingest_"
+
+
+class StreamHealth:
+    """The metrics of a stream, which is told of each batch and looked at now and then."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._newest_us: int | None = None
+        text = "Rows read, by what became of them: kept, duplicate or quarantined."
+        self._rows = Counter(f"{_PREFIX}rows", text, ("result",), registry=self.registry)
+        for result in ("kept", "duplicate", "quarantined"):
+            self._rows.labels(result)
+        text = "Rows a second of the last batch."
+        self._rate = Gauge(f"{_PREFIX}rows_per_second", text, registry=self.registry)
+        text = "When the last batch ended."
+        self._ended = Gauge(f"{_PREFIX}last_batch_timestamp_seconds", text, registry=self.registry)
+        text = "Age of the newest event taken while more is waiting, else 0; NaN before the first batch."
+        self._lag = Gauge(f"{_PREFIX}lag_seconds", text, registry=self.registry)
+        self._lag.set(math.nan)
+
+    def serve(self, port: int) -> None:
+        """Answer on a port of all addresses, as long as the process lives; raises PipelineError."""
+        try:
+            start_http_server(port, registry=self.registry)
+        except OSError as error:
+            raise PipelineError(f"--metrics-port {port}: {error.strerror}", ExitCode.FAILED) from error
+
+    def took(self, counts: IngestCounts, seconds: float) -> None:
+        """Count a batch that ends now and took so long."""
+        self._rows.labels("kept").inc(counts.kept)
+        self._rows.labels("duplicate").inc(counts.duplicates)
+        self._rows.labels("quarantined").inc(sum(counts.quarantined.values()))
+        self._rate.set(counts.read / max(seconds, 1e-9))
+        self._ended.set_to_current_time()
+        self._newest_us = max(filter(None, (self._newest_us, counts.newest_us)), default=None)
+
+    def look(self, *, waiting: bool) -> None:
+        """Say how far behind the stream is; `waiting` says whether there is more to take."""
+        if not waiting:
+            self._lag.set(0)
+        elif self._newest_us is not None:
+            self._lag.set(max(0.0, time.time() - self._newest_us / 1e6))
