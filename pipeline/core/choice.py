@@ -32,6 +32,8 @@ class Target:
     p99_wait_us: float
 
     def __post_init__(self) -> None:
+        if self.load < 1:
+            raise PipelineError(f"--load: got {self.load}, expected 1 or more")
         if not 0 <= self.max_refused <= 1:
             raise PipelineError(f"--max-refused: got {self.max_refused}, expected a share from 0 to 1")
         refuse_promise(self.p99_wait_us)

@@ -16,6 +16,7 @@ class ExitCode(IntEnum):
     CALIBRATION = 3  # the model does not reproduce what was recorded: no advice
     DATA_LOSS = 4  # events that were to be read are gone: messages of a topic, or files
     SOURCE = 5  # a topic or a cluster cannot be reached, or does not keep its messages
+    QUARANTINED = 6  # more of what was read is no event than --fail-if-quarantined allows
 
 
 class PipelineError(Exception):

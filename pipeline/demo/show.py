@@ -20,10 +20,10 @@ MARK: Final = ".pipeline-demo"
 # A storm of the proxy's demo ends by itself after 40 s; starting and stopping take some more on a slow machine.
 MOST_SECONDS: Final = 120
 _TAIL_LINES: Final = 15
-# Options of `run`: the same storm at one and two times its load, in a small Spark.
+# Options of `run`, in a small Spark.
 JOBS: Final = (
     "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2",
-    "--load", "1,2", "--fleet", "1,2", "--target-load", "1", "--p99-wait-ms", "2000",
+    "--p99-wait-ms", "2000",
 )  # fmt: skip
 
 

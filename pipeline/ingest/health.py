@@ -34,15 +34,15 @@ class StreamHealth:
         """Answer on a port of all addresses, as long as the process lives; raises PipelineError."""
         try:
             start_http_server(port, registry=self.registry)
-        except OSError as error:
-            raise PipelineError(f"--metrics-port {port}: {error.strerror}", ExitCode.FAILED) from error
+        except (OSError, OverflowError) as error:
+            raise PipelineError(f"--metrics-port {port}: {error}", ExitCode.FAILED) from error
 
     def took(self, counts: IngestCounts, seconds: float) -> None:
         """Count a batch that ends now and took so long."""
         self._rows.labels("kept").inc(counts.kept)
         self._rows.labels("duplicate").inc(counts.duplicates)
         self._rows.labels("quarantined").inc(sum(counts.quarantined.values()))
-        self._rate.set(counts.read / max(seconds, 1e-9))
+        self._rate.set(counts.read / seconds)
         self._ended.set_to_current_time()
         self._newest_us = max(filter(None, (self._newest_us, counts.newest_us)), default=None)
 

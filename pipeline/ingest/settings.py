@@ -14,9 +14,8 @@ from pipeline.sources.pulsar import options as pulsar
 NO_FILES: Final = re.compile(r"(pulsar(\+ssl)?|(non-)?persistent|https?):/", re.IGNORECASE)
 LEAST_US: Final = 1_000
 MOST_US: Final = 36_500 * 86_400_000_000
-# Options that have an effect on files only, and where there is a source only.
+# Options that have an effect on files only.
 OF_FILES: Final = ("max_files",)
-OF_SOURCES: Final = (*pulsar.OF_TOPICS, *OF_FILES, "checkpoint", "max_events", "on_data_loss")
 UNITS_US: Final = {"ms": 1_000, "s": 1_000_000, "m": 60_000_000, "h": 3_600_000_000, "d": 86_400_000_000}
 
 
@@ -33,16 +32,22 @@ class IngestSettings:
     topic: pulsar.PulsarSettings | None = None
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Declare what `ingest` is told, without the common options; not `required`: there may be events already."""
-    text = "directory of event files, as DIR or files:DIR, or pulsar://..."
-    if not required:
-        text += "; without it the events are those of the table `events`"
+def add_source(parser: argparse.ArgumentParser, text: str, *, required: bool) -> None:
+    """Declare where events come from, and how many of them may be none."""
     parser.add_argument("--source", required=required, metavar="URI", help=text)
+    text = "fail if more of the rows of this run were no events (exit code 6); what was read is kept"
+    parser.add_argument("--fail-if-quarantined", type=float, metavar="PERCENT", help=text)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what `ingest` is told, without the common options."""
+    add_source(parser, "directory of event files, as DIR or files:DIR, or pulsar://...", required=True)
     parser.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")
     text = "how far it has come (default: _checkpoints/ingest under --out)"
     parser.add_argument("--checkpoint", metavar="DIR", help=text)
     parser.add_argument("--max-files", type=int, default=1_000, metavar="N", help="of one batch (default: %(default)s)")
+    text = "serve lag, rows a second, what was quarantined and the time of the last batch to Prometheus"
+    parser.add_argument("--metrics-port", type=int, metavar="PORT", help=text)
     pulsar.add_arguments(parser)
 
 
@@ -55,15 +60,39 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
     source = options.source if is_topic else _directory(options.source)
     topic = pulsar.settings(options) if is_topic else None
     _refuse_idle(options, is_topic=is_topic)
+    if options.trigger is not None and options.fail_if_quarantined is not None:
+        raise PipelineError(
+            "--fail-if-quarantined: got it with --trigger, which has no end, expected one of them; --metrics-port tells"
+            " of a stream"
+        )
     return IngestSettings(
         common=common,
         source=source,
-        checkpoint=options.checkpoint or f"{common.out}/_checkpoints/ingest",
+        checkpoint=options.checkpoint or _checkpoint(common),
         trigger_us=None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US),
         max_files=options.max_files,
         on_data_loss=options.on_data_loss,
         topic=topic,
     )
+
+
+def file_settings(common: CommonSettings, source: str) -> IngestSettings:
+    """Return the settings for all event files of a directory that are new; raises PipelineError."""
+    if source.startswith(pulsar.SCHEMES):
+        raise PipelineError("--source: got a topic, expected DIR: read it with `ingest`, then run without --source")
+    return IngestSettings(common, _directory(source), _checkpoint(common))
+
+
+def most_quarantined(options: argparse.Namespace) -> float | None:
+    """Take `--fail-if-quarantined`; raises PipelineError for what is no part of a hundred."""
+    percent: float | None = options.fail_if_quarantined
+    if percent is not None and not 0 <= percent < 100:
+        raise PipelineError(f"--fail-if-quarantined: got {percent:g}, expected a percentage from 0, below 100")
+    return percent
+
+
+def _checkpoint(common: CommonSettings) -> str:
+    return f"{common.out}/_checkpoints/ingest"
 
 
 def _directory(source: str) -> str:
@@ -75,11 +104,6 @@ def _directory(source: str) -> str:
             " pulsar://HOST:PORT/TENANT/NAMESPACE/TOPIC"
         )
     return place
-
-
-def refuse_without_source(options: argparse.Namespace) -> None:
-    """Refuse what says how a source is read where there is none; raises PipelineError."""
-    _refuse_given(options, {"there is no --source, and these say how one is read": OF_SOURCES})
 
 
 def _refuse_idle(options: argparse.Namespace, *, is_topic: bool) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables.events import EVENTS
+from pipeline.ingest.health import StreamHealth
 from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts, write
 from pipeline.running.session import tasks_fail_quietly
@@ -28,12 +29,20 @@ from pipeline.transforms.events import from_lines
 _GONE: Final = ("PATH_NOT_FOUND", "FileNotFoundException", "FILE_NOT_EXIST")
 
 
-def follow(spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], stop: Event) -> IngestCounts:
+def follow(
+    spark: SparkSession,
+    settings: IngestSettings,
+    say: Callable[[str], None],
+    stop: Event,
+    health: StreamHealth | None = None,
+) -> IngestCounts:
     """Take what comes: all there is, or with a trigger until `stop`; raises PipelineError."""
-    stream = _Stream(spark, settings, say)
+    health = health or StreamHealth()
+    stream = _Stream(spark, settings, say, health)
     try:
         with tasks_fail_quietly(spark):
-            stream.batches.follow(stream.start(), stop)
+            query = stream.start()
+            stream.batches.follow(query, stop, lambda: health.look(waiting=query.status["isDataAvailable"]))
     except StreamingQueryException as error:
         failure = stream.batches.failure or error
         if isinstance(failure, PipelineError):
@@ -48,7 +57,8 @@ def _require_events(spark: SparkSession, settings: IngestSettings, counts: Inges
     """Raise PipelineError if there was something and no event among it, or never anything."""
     if counts.read and not counts.kept + counts.duplicates:
         raise PipelineError(
-            f"--source: got {counts.read} lines and no event among them ({counts.faults}), expected events{counts.newer}"
+            f"--source: got {counts.read} lines and no event among them ({counts.faults}),"
+            f" expected events{counts.newer}"
         )
     if not counts.read and read(spark, settings.common, EVENTS) is None:
         raise PipelineError(f"--source {settings.source}: found no events, expected *.jsonl.gz, *.jsonl or a topic")
@@ -67,12 +77,15 @@ def _explained(error: Exception) -> PipelineError | None:
 class _Stream:
     """A run of a stream: its counts and its batches."""
 
-    def __init__(self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: IngestSettings, say: Callable[[str], None], health: StreamHealth
+    ) -> None:
         self.counts = IngestCounts()
         self.batches = Batches(self._take)
         self._spark = spark
         self._settings = settings
         self._say = say
+        self._health = health
 
     def start(self) -> StreamingQuery:
         settings = self._settings
@@ -90,5 +103,7 @@ class _Stream:
     def _take(self, lines: DataFrame, number: int) -> None:
         begin = time.monotonic()
         counts = write(self._spark, self._settings.common, from_lines(lines), datetime.now(UTC))
+        seconds = max(time.monotonic() - begin, 1e-9)
         self.counts += counts
-        self._say(f"batch {number}: {counts}; {counts.read / max(time.monotonic() - begin, 1e-9):.0f} rows/s")
+        self._health.took(counts, seconds)
+        self._say(f"batch {number}: {counts}; {counts.read / seconds:.0f} rows/s")

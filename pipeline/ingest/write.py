@@ -58,6 +58,17 @@ class IngestCounts:
             return ""
         return f"; proxies are newer than this pipeline, which knows events up to version {SCHEMA_VERSION}: upgrade it"
 
+    def refuse_more_than(self, percent: float | None) -> None:
+        """Raise PipelineError if more than this part of the rows was quarantined; None is no bound."""
+        quarantined = sum(self.quarantined.values())
+        if percent is not None and 100 * quarantined > percent * self.read:
+            share = 100 * quarantined / self.read
+            raise PipelineError(
+                f"--fail-if-quarantined: got {share:.3g} % of {self.read} rows that are no events ({self.faults}),"
+                f" expected at most {percent:g} %: see the table `quarantine`",
+                ExitCode.QUARANTINED,
+            )
+
     def __str__(self) -> str:
         reasons = f", {self.faults}" if self.quarantined else ""
         lost = f"; {self.lost} lost by proxies" if self.lost else ""

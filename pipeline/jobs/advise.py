@@ -300,26 +300,25 @@ def _write(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_common(parser)
-    add_target(parser)
     add_number(parser, "--load", RECORDED_LOAD, "N", "of the target")
-
-
-def add_target(parser: argparse.ArgumentParser) -> None:
-    """Declare what must be held; the load is another option, since `whatif` has a list of loads."""
     add_number(parser, "--max-refused", 0.0, "SHARE", "of all requests")
     add_promise(parser)
     add_number(parser, "--headroom", 0.25, "SHARE", "on top of what holds")
     add_number(parser, "--max-error", 0.2, "E", "of the calibration")
     add_number(parser, "--max-imputed", 0.5, "SHARE", "of requests with sizes or times of others")
     add_number(parser, "--min-requests", 100, "N", "that the calibration must have compared")
-    parser.add_argument(
-        "--conf-file", metavar="FILE", help="for the fragment of proxy.conf (default: advice.conf in --out)"
-    )
+    add_conf_file(parser)
 
 
-def settings_of(options: argparse.Namespace, load: int) -> AdviseSettings:
+def add_conf_file(parser: argparse.ArgumentParser) -> None:
+    """Declare where the lines of proxy.conf go."""
+    text = "for the fragment of proxy.conf (default: advice.conf in --out)"
+    parser.add_argument("--conf-file", metavar="FILE", help=text)
+
+
+def settings_of(options: argparse.Namespace) -> AdviseSettings:
     """Read the settings; raises PipelineError."""
-    target = Target(load, options.max_refused, options.p99_wait_ms * 1000)
+    target = Target(options.load, options.max_refused, options.p99_wait_ms * 1000)
     trust = options.max_imputed, options.min_requests
     return AdviseSettings(
         common_settings(options), target, options.headroom, options.max_error, options.conf_file, *trust
@@ -328,7 +327,7 @@ def settings_of(options: argparse.Namespace, load: int) -> AdviseSettings:
 
 def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
-    settings = settings_of(options, options.load)
+    settings = settings_of(options)
     with at_work("advise", settings.common) as spark:
         advise(spark, settings)
     return ExitCode.OK

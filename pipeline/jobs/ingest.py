@@ -6,6 +6,7 @@ import sys
 from pipeline.core.errors import ExitCode
 from pipeline.core.options import add_common
 from pipeline.ingest import settings as told
+from pipeline.ingest.health import StreamHealth
 from pipeline.ingest.stream import follow
 from pipeline.running.session import at_work
 from pipeline.running.stopping import set_by_sigterm
@@ -19,9 +20,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what became of the input; raises PipelineError. SIGTERM ends it after its batch."""
-    settings, stop = told.ingest_settings(options), set_by_sigterm()
+    settings, most, stop = told.ingest_settings(options), told.most_quarantined(options), set_by_sigterm()
+    health = StreamHealth()
     with at_work("ingest", settings.common) as spark:
-        print(f"ingest: {follow(spark, settings, say, stop)}")
+        if options.metrics_port is not None:
+            health.serve(options.metrics_port)
+        counts = follow(spark, settings, say, stop, health)
+    print(f"ingest: {counts}")
+    counts.refuse_more_than(most)
     return ExitCode.OK
 
 

@@ -76,12 +76,14 @@ class Grid:
         return tuple(dict.fromkeys(found))
 
 
-def add_grid(parser: argparse.ArgumentParser) -> None:
-    """Declare `--grid` and an option for each dimension."""
+def add_grid(parser: argparse.ArgumentParser, *only: str) -> None:
+    """Declare `--grid` and an option for each dimension, or for these only."""
     parser.add_argument(
-        "--grid", metavar="FILE", help="TOML file with the values of any of these options, as `heap-mb = [25, 50]`"
+        "--grid", metavar="FILE", help="TOML file with values of any option of `whatif`, as `heap-mb = [25, 50]`"
     )
     for dimension in GRID_OPTIONS:
+        if only and dimension.option not in only:
+            continue
         parser.add_argument(f"--{dimension.option}", metavar="V,V,...", help=dimension.meaning)
 
 
@@ -90,7 +92,7 @@ def grid_of(options: argparse.Namespace) -> Grid:
     file = _from_file(options.grid) if options.grid else {}
     given: dict[str, tuple[Any, ...]] = {}
     for dimension in GRID_OPTIONS:
-        text = getattr(options, dimension.option.replace("-", "_"))
+        text = getattr(options, dimension.option.replace("-", "_"), None)
         words = [word.strip() for word in text.split(",")] if text is not None else file.get(dimension.option)
         if words is not None:
             given[dimension.option] = _values(dimension, words)

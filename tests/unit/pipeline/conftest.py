@@ -13,6 +13,6 @@ def session(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     became: list[str] = []
     before = signal.getsignal(signal.SIGTERM)
     opened = SimpleNamespace(stop=lambda: became.append("stopped"))
-    monkeypatch.setattr("pipeline.running.progress.open_session", lambda app, settings: opened)
+    monkeypatch.setattr("pipeline.running.session.build_session", lambda app, master, conf: opened)
     yield became
     signal.signal(signal.SIGTERM, before)

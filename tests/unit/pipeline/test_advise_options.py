@@ -14,7 +14,7 @@ from pipeline.report.write import ReportSettings
 def settings(*words: str) -> AdviseSettings:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    return settings_of(parser.parse_args(["--out", "out", *words]), load=1)
+    return settings_of(parser.parse_args(["--out", "out", *words]))
 
 
 @pytest.mark.parametrize(
@@ -46,4 +46,4 @@ def test_no_other_file_is_replaced(tmp_path: Path) -> None:
 
 def test_page_that_is_a_directory_is_refused_before_it_is_made(tmp_path: Path) -> None:
     with pytest.raises(PipelineError, match="--to: got the directory"):
-        ReportSettings(CommonSettings("out", "parquet", None, {}), tmp_path)
+        ReportSettings(CommonSettings("out", None, {}), tmp_path)

@@ -3,14 +3,15 @@
 import argparse
 import os
 import signal
+from collections.abc import Iterator
 from threading import Event
 
 import pytest
 
 from pipeline import cli
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.ingest import IngestCounts, IngestSettings
-from pipeline.ingest.settings import ingest_settings, micros
+from pipeline.ingest.settings import IngestSettings, ingest_settings, micros
+from pipeline.ingest.write import IngestCounts
 from pipeline.jobs import compact, ingest
 
 
@@ -28,13 +29,10 @@ def test_source_is_a_directory_or_a_topic() -> None:
     assert topic.topic == "persistent://t/n/events"
 
 
-def test_mode_follows_from_what_is_said_about_time() -> None:
-    assert parsed("--source", "a").mode == "batch"
-    assert parsed("--source", "a", "--once").mode == "once"
-    continuous = parsed("--source", "a", "--trigger", "250ms")
-    assert (continuous.mode, continuous.trigger_us) == ("continuous", 250_000)
-    assert continuous.checkpoint == "o/_checkpoints/ingest"
-    assert parsed("--source", "a", "--once", "--checkpoint", "c").checkpoint == "c"
+def test_checkpoint_is_beside_the_tables_unless_it_is_said() -> None:
+    assert parsed("--source", "a").checkpoint == "o/_checkpoints/ingest"
+    assert parsed("--source", "a", "--checkpoint", "c").checkpoint == "c"
+    assert parsed("--source", "a", "--trigger", "250ms").trigger_us == 250_000
 
 
 @pytest.mark.parametrize("source", ["", "files:", "http://a/b", "persistent://t/n/x"])
@@ -56,12 +54,8 @@ TOPIC = "pulsar://a/t/n/x"
             ["a", "--start", "latest", "--auth", "token"],
             r"--start, --auth: --source names files, and these are for topics",
         ),
-        ([TOPIC, "--once", "--max-files", "5"], r"--max-files: --source names a topic, and these are for files"),
-        (["a", "--checkpoint", "c"], r"--checkpoint: neither --once nor --trigger, and these are for a stream"),
-        (
-            [TOPIC, "--max-events", "5", "--admin-url", "http://a"],
-            r"--max-events: neither --once nor --trigger, and these are for a stream",
-        ),
+        ([TOPIC, "--max-files", "5"], r"--max-files: --source names a topic, and these are for files"),
+        (["a", "--trigger", "1s", "--fail-if-quarantined", "1"], r"--fail-if-quarantined: got it with --trigger"),
     ],
 )
 def test_option_that_would_change_nothing_is_refused(words: list[str], problem: str) -> None:
@@ -76,12 +70,10 @@ def test_time_without_a_unit_is_refused(text: str) -> None:
         micros("--trigger", text)
 
 
-@pytest.mark.parametrize(
-    "words", [["--trigger", "0.1ms"], ["--once", "--max-file-age", "0s"], ["--once", "--late-after", "36501d"]]
-)
-def test_time_beyond_what_can_be_is_refused(words: list[str]) -> None:
-    with pytest.raises(PipelineError, match=r"got '.*', expected (0|1)ms or more, and 36500d or less"):
-        parsed("--source", "a", *words)
+@pytest.mark.parametrize("time", ["0.1ms", "36501d"])
+def test_time_beyond_what_can_be_is_refused(time: str) -> None:
+    with pytest.raises(PipelineError, match=r"got '.*', expected 1ms or more, and 36500d or less"):
+        parsed("--source", "a", "--trigger", time)
 
 
 @pytest.mark.parametrize(
@@ -99,22 +91,42 @@ def test_compaction_refuses_what_cannot_be_meant(words: list[str], said: str) ->
         compact.compact_settings(parser.parse_args(["--out", "o", *words]))
 
 
-def test_sigterm_tells_a_stream_to_stop(
-    session: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def take(spark: object, settings: IngestSettings, *, stop: Event) -> IngestCounts:
-        assert not stop.is_set()
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.wait(60)
-        return IngestCounts(3, 1, 1, {"late": 1}, 4)
+@pytest.fixture
+def taken(session: list[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Event]]:
+    """Have a stream take three lines, one of which is no event; gives what it is told to stop by."""
+    told: list[Event] = []
 
-    monkeypatch.setattr(ingest, "ingest", take)
-    parser = argparse.ArgumentParser()
-    ingest.add_arguments(parser)
-    options = parser.parse_args(["--source", "a", "--out", "o", "--trigger", "1s"])
-    assert ingest.run(options) == ExitCode.OK
+    def take(spark: object, settings: IngestSettings, say: object, stop: Event, health: object) -> IngestCounts:
+        told.append(stop)
+        return IngestCounts(3, 1, 1, {"malformed": 1}, 4)
+
+    monkeypatch.setattr(ingest, "follow", take)
+    yield told
     assert session == ["stopped"]
-    assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 late; 4 lost by proxies\n"
+
+
+def test_sigterm_tells_a_stream_to_stop(taken: list[Event], capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ingest", "--source", "a", "--out", "o", "--trigger", "1s"]) == ExitCode.OK
+    assert not taken[0].is_set()
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert taken[0].wait(60)
+    assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 malformed; 4 lost by proxies\n"
+
+
+@pytest.mark.parametrize(("percent", "code"), [("0", ExitCode.QUARANTINED), ("33", ExitCode.QUARANTINED), ("34", 0)])
+def test_ingest_fails_if_more_was_quarantined_than_is_allowed(
+    percent: str, code: int, taken: list[Event], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["ingest", "--source", "a", "--out", "o", "--fail-if-quarantined", percent]) == code
+    said = capsys.readouterr().err
+    assert said.count("\n") == (1 if code else 0)
+    assert ("got 33.3 % of 3 rows that are no events (1 malformed), expected at most" in said) == bool(code)
+
+
+@pytest.mark.parametrize("percent", ["-1", "100", "nan"])
+def test_share_that_is_none_is_refused(percent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["ingest", "--source", "a", "--out", "o", f"--fail-if-quarantined={percent}"]) == ExitCode.USAGE
+    assert "--fail-if-quarantined: got" in capsys.readouterr().err
 
 
 def test_what_a_user_can_mend_is_no_traceback(
