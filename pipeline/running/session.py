@@ -6,6 +6,7 @@ defaults here, which are what a laptop needs. Only the time zone is not to be ch
 
 import os
 import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,8 +42,12 @@ LOCAL: Final = {
 }
 # Tasks after a shuffle, for each core of a local master; a cluster has Spark's own default.
 SHUFFLED_PER_CORE: Final = 2
-# The environment names the directory of jars that Spark does not bring.
+# The environment names the directory of jars that Spark does not bring: in an image, or without a network.
 JARS: Final = "PIPELINE_JARS"
+# Spark has these itself: without this Delta's package brings another Hadoop beside Spark's own, and ten times the bytes.
+SPARKS_OWN: Final = (
+    "org.apache.*:*,org.scala-lang:*,org.slf4j:*,com.fasterxml.*:*,org.xerial.snappy:*,com.github.luben:*,io.airlift:*"
+)
 # Spark's loggers that print a failed task, each the whole stack again.
 TELL_OF_TASKS: Final = (
     "org.apache.spark.executor.Executor",
@@ -62,7 +67,7 @@ DELTA: Final = {
 
 @contextmanager
 def at_work(job: str, settings: CommonSettings, *, writes: bool = True) -> Iterator[SparkSession]:
-    """Open the session of a job, which ends with the block; raises PipelineError where it `writes` tables and cannot."""
+    """Open the session of a job until the block ends; raises PipelineError where it `writes` tables and cannot."""
     if writes:
         refuse_unwritable("--out", settings.out)
     end_calls_quietly()
@@ -140,14 +145,17 @@ def _cores(master: str) -> int:
 def _why_no_session(error: Exception) -> str:
     text = str(error).strip() or type(error).__name__
     if "JAVA_GATEWAY_EXITED" in text or "Java gateway" in text:
-        return "spark did not start: got no Java virtual machine, expected Java 17 or later (set JAVA_HOME)"
+        if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+            return "spark did not start: got no Java virtual machine, expected Java 17 or later (set JAVA_HOME)"
+        brought = f", and the jars of Delta Lake from Maven Central or in {JARS}=DIR" * (JARS not in os.environ)
+        return f"spark did not start, its own words are above: expected Java 17 or later (set JAVA_HOME){brought}"
     return f"spark did not start: {text.splitlines()[0]}"
 
 
 def _with_jars(builder: Any) -> Any:
     """Have a session of this machine find Delta: in the directory that the environment names, else by Maven's name."""
     if JARS not in os.environ:
-        return configure_spark_with_delta_pip(builder)
+        return configure_spark_with_delta_pip(builder).config("spark.jars.excludes", SPARKS_OWN)
     directory = Path(os.environ[JARS])
     jars = sorted(directory.glob("*.jar"))
     if not jars:

@@ -24,7 +24,7 @@ def delta_jars() -> Path:
     if cached.is_dir():
         return cached
     if shutil.which("mvn") is None:
-        raise MissingJarsError("tests of --format delta need maven: mvn not found")
+        raise MissingJarsError("tests of the pipeline need maven: mvn not found")
     # Under another name until it is whole: a second run may look at the same time.
     CACHE.mkdir(parents=True, exist_ok=True)
     fresh = cached.with_suffix(".fresh")

@@ -40,6 +40,6 @@ def one_session(warehouse: Path) -> Iterator[SparkSession]:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PIPELINE_JARS"] = str(delta_jars())
-    session = build_session("tests", "local[2]", TEST_CONF | {"spark.sql.warehouse.dir": str(warehouse)}, delta=True)
+    session = build_session("tests", "local[2]", TEST_CONF | {"spark.sql.warehouse.dir": str(warehouse)})
     yield session
     session.stop()

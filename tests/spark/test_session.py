@@ -13,4 +13,4 @@ def test_session_counts_in_utc(spark: SparkSession) -> None:
 def test_delta_without_its_jars_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIPELINE_JARS", "nowhere")
     with pytest.raises(PipelineError, match="found no jar in nowhere"):
-        build_session("tests", "local[1]", delta=True)
+        build_session("tests", "local[1]")
