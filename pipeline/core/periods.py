@@ -6,7 +6,7 @@ Spans of time as options, too: `--window 1m`.
 import argparse
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -31,6 +31,12 @@ class Period:
         of = "" if self.cluster is None else f" of the cluster {self.cluster}"
         return f"{_shown(self.since_us, 'the beginning')} to {_shown(self.until_us, 'the end')}{of}"
 
+    def touches(self, day: date) -> bool:
+        """Return whether some of a day is in it."""
+        late = self.since_us is not None and day < _date(self.since_us)
+        early = self.until_us is not None and day > _date(self.until_us - 1)
+        return not (late or early)
+
     @property
     def sql(self) -> str:
         """Return the condition for its events, as SQL."""
@@ -47,18 +53,24 @@ class Period:
 ALWAYS: Final = Period()
 
 
-def add_period(parser: argparse.ArgumentParser) -> None:
-    """Declare `--since`, `--until` and `--cluster`."""
+def add_days(parser: argparse.ArgumentParser) -> None:
+    """Declare `--since` and `--until`."""
     parser.add_argument(
         "--since", metavar="TIME", help="only events that arrived then (ISO 8601, UTC; or 30d: so long ago) or later"
     )
     parser.add_argument("--until", metavar="TIME", help="only events that arrived earlier")
+
+
+def add_period(parser: argparse.ArgumentParser) -> None:
+    """Declare `--since`, `--until` and `--cluster`."""
+    add_days(parser)
     parser.add_argument("--cluster", metavar="NAME", help="only events of proxies with this clusterName")
 
 
 def given_period(options: argparse.Namespace) -> Period:
     """Read `--since`, `--until` and `--cluster`; raises PipelineError for what is no time, or holds nothing."""
-    period = Period(_micros("--since", options.since), _micros("--until", options.until), options.cluster)
+    cluster = getattr(options, "cluster", None)
+    period = Period(_micros("--since", options.since), _micros("--until", options.until), cluster)
     if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
         raise PipelineError(f"--since and --until: got {period}, which is empty; expected --since to be earlier")
     return period
@@ -112,7 +124,7 @@ def _micros(option: str, word: str | None, now: datetime | None = None) -> int |
     return (aware - _EPOCH) // timedelta(microseconds=1)
 
 
-def _date(us: int) -> object:
+def _date(us: int) -> date:
     # No event is from before 1970, and one microsecond before the year 1 has no date.
     return (_EPOCH + timedelta(microseconds=max(us, 0))).date()
 

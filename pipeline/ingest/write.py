@@ -83,7 +83,7 @@ def write(spark: SparkSession, common: CommonSettings, records: DataFrame, inges
     seen = Observation()
     of_reasons = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
     counted = records.observe(seen, F.count(F.lit(1)).alias("read"), *of_reasons)
-    with _computed(events_of(counted, ingested_at)) as events:
+    with _computed(events_of(counted)) as events:
         read, quarantined = seen.get.get("read") or 0, {name: n for name in REASONS if (n := seen.get.get(name))}
         days = events.groupBy("date").agg(F.count("*"), F.sum("dropped_before"), F.max("ts_us")).collect()
         rows = sum(row[1] for row in days)

@@ -157,9 +157,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
     if not exists(spark, replay_path(common)):
-        raise PipelineError(
-            f"--out {common.out}: found no `{REPLAY_INPUT.name}`: run the job whatif"
-        )
+        raise PipelineError(f"--out {common.out}: found no `{REPLAY_INPUT.name}`: run the job whatif")
     prepared = prepared_before(spark, before, replay_path(common))
     trials = _Trials(spark, prepared, survey(spark, prepared, rows=window_rows([target.load])), target.load)
     trials.add("grid", [_point(row.asDict()) for row in tried])

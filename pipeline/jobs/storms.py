@@ -4,23 +4,21 @@ import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings, add_common, add_number, common_settings
-from pipeline.core.periods import ALWAYS, Period, add_period, given_period
-from pipeline.core.tables.events import EVENTS
+from pipeline.core.periods import ALWAYS, Period, add_days, given_period
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 from pipeline.running.session import at_work
-from pipeline.store.days import changed, note, of_days
+from pipeline.store.days import DAY, changed_days, note, of_days
 from pipeline.store.tables import read_table, replace_days
 from pipeline.transforms import storms as made
 
 NAME = "storms"
-DAY = timedelta(days=1)
 EPOCH = date(1970, 1, 1)
 
 
@@ -51,23 +49,26 @@ class StormSummary:
 def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     """Make the three tables of the days with new events; raises PipelineError if there are none at all.
 
-    A storm belongs to the day of its first second and may go on into the next; so the day before is looked at again.
+    A storm belongs to the day of its first second and may go on into the next, so the day before is looked at again;
+    and so are the days of whose usual rate a day is a part.
     """
-    common = settings.common
-    days = changed(spark, common, NAME, settings.period)
-    if not days:
+    common, rule = settings.common, settings.rule
+    told = f"times={rule.times:g} floor={rule.floor} gap={rule.gap_seconds} top={settings.top}"
+    days = changed_days(spark, common, NAME, told, settings.period)
+    if not days.changed:
         return StormSummary()
-    replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, days)), list(days))
-    again = sorted({day - before for day in days for before in (timedelta(0), DAY)})
+    dates = list(days.changed)
+    replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, dates)), dates)
+    again = days.around(1, made.USUAL_DAYS - 1)
     found = _bursts(spark, settings, again)
     of_storms = [burst for mine in found.values() for burst in mine]
-    around = [day + after for day in again for after in (timedelta(0), DAY)]
-    events = read_table(spark, common, EVENTS).where(F.col("date").isin(list(dict.fromkeys(around))))
+    stormy = {second // made.DAY_SECONDS for burst in of_storms for second in (burst.first, burst.last)}
+    events = of_days(spark, common, [EPOCH + day * DAY for day in stormy])
     seconds = made.hot_seconds(spark, found)
     replace_days(common, STORMS, made.storms(events, seconds), again)
     replace_days(common, STORM_MEMBERS, made.storm_members(events, seconds, settings.top), again)
-    note(spark, common, NAME, days)
-    return StormSummary(len(days), len(of_storms), max((burst.peak_rate for burst in of_storms), default=0))
+    note(spark, common, NAME, told, days)
+    return StormSummary(len(again), len(of_storms), max((burst.peak_rate for burst in of_storms), default=0))
 
 
 def _bursts(
@@ -93,7 +94,7 @@ def _bursts(
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
     add_common(parser)
-    add_period(parser)
+    add_days(parser)
     usual = made.USUAL_RULE
     stormy = "a second is stormy with K times the usual arrivals, the median of the seven days to it"
     add_number(parser, "--times", usual.times, "K", stormy)

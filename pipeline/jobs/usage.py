@@ -1,4 +1,4 @@
-"""The job `usage`: the days of `events` that have changed into `usage`, `waits`, `sharing`, `top_costs` and `slowed`."""
+"""The job `usage`: changed days of `events` into `usage`, `waits`, `sharing`, `top_costs` and `slowed`."""
 
 import argparse
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings, add_common, add_number, common_settings
-from pipeline.core.periods import ALWAYS, Period, add_period, given_period, window_seconds
+from pipeline.core.periods import ALWAYS, Period, add_days, given_period, window_seconds
 from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.running.session import at_work
-from pipeline.store.days import changed, note, of_days
+from pipeline.store.days import changed_days, note, of_days
 from pipeline.store.tables import replace_days
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import slowed
@@ -54,21 +54,27 @@ class UsageSummary:
 def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     """Make the five tables of the days with new events, each in place of what it had; raises PipelineError."""
     common, seconds = settings.common, settings.window_seconds
-    days = changed(spark, common, NAME, settings.period)
-    if not days:
+    told = f"window={seconds}s top={settings.top}"
+    days = changed_days(spark, common, NAME, told, settings.period)
+    if not days.changed:
         return UsageSummary()
-    events, dates = of_days(spark, common, days), list(days)
+    dates = list(days.changed)
+    events = of_days(spark, common, dates)
     usage = made.usage(events, seconds).persist(StorageLevel.DISK_ONLY)
     try:
         replace_days(common, USAGE, usage, dates)
         replace_days(common, SHARING, made.sharing(usage), dates)
         replace_days(common, TOP_COSTS, made.top_costs(usage, settings.top), dates)
-        summary = _summary_of(usage, len(days))
+        summary = _summary_of(usage, len(dates))
     finally:
         usage.unpersist()
     replace_days(common, WAITS, made.waits(events, seconds), dates)
-    replace_days(common, SLOWED, slowed(events), dates)
-    note(spark, common, NAME, days)
+    # What begins on a day may go on in the next.
+    near = days.around(1, 1)
+    replace_days(
+        common, SLOWED, slowed(of_days(spark, common, days.around(2, 2))).where(F.col("date").isin(near)), near
+    )
+    note(spark, common, NAME, told, days)
     return summary
 
 
@@ -81,7 +87,7 @@ def _summary_of(usage: DataFrame, days: int) -> UsageSummary:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of the job."""
     add_common(parser)
-    add_period(parser)
+    add_days(parser)
     parser.add_argument("--window", default="1m", metavar="TIME", help="length of a window (default: %(default)s)")
     add_number(parser, "--top", 20, "N", "names of each ranking in `top_costs`")
 

@@ -123,7 +123,9 @@ def prepare(
             " limits are set for the proxies of one cluster"
         )
     waited, most = sum(row.waited for row in seen), peaks(events)
-    heap, direct, watch = (most.get(whose, Peak()) for whose in (("lists", "heap"), ("lists", "direct"), ("watch", "direct")))
+    heap, direct, watch = (
+        most.get(whose, Peak()) for whose in (("lists", "heap"), ("lists", "direct"), ("watch", "direct"))
+    )
     rules = (min((row[name] for row in seen if row[name] is not None), default=none) for name, none in RULES.items())
     before_writing()
     return Prepared(
@@ -226,7 +228,9 @@ def _seen(requests: DataFrame) -> list[Row]:
         F.min("arrival_us").alias("first_us"),
         F.max("arrival_us").alias("last_us"),
         *(F.min(name).alias(name) for name in RULES),
-        F.count_if((F.col("recorded_memory_wait_us") > 0) | F.col("recorded_outcome").isin(*map(int, REFUSED))).alias("waited"),
+        F.count_if((F.col("recorded_memory_wait_us") > 0) | F.col("recorded_outcome").isin(*map(int, REFUSED))).alias(
+            "waited"
+        ),
         F.count_if(shown).alias("shown"),
         *(F.sum(F.when(shown, F.col(name))).alias(name) for name in _NUMBERS),
         F.max(F.when(shown, F.col("broker"))).alias("broker"),

@@ -44,7 +44,7 @@ LOCAL: Final = {
 SHUFFLED_PER_CORE: Final = 2
 # The environment names the directory of jars that Spark does not bring: in an image, or without a network.
 JARS: Final = "PIPELINE_JARS"
-# Spark has these itself: without this Delta's package brings another Hadoop beside Spark's own, and ten times the bytes.
+# Spark has these: without this Delta's package brings another Hadoop beside Spark's own, and ten times the bytes.
 SPARKS_OWN: Final = (
     "org.apache.*:*,org.scala-lang:*,org.slf4j:*,com.fasterxml.*:*,org.xerial.snappy:*,com.github.luben:*,io.airlift:*"
 )

@@ -87,7 +87,7 @@ def append(common: CommonSettings, table: Table, rows: DataFrame) -> None:
     _write(common, table, rows, "append", {})
 
 
-def write_table(spark: SparkSession, common: CommonSettings, table: Table, rows: DataFrame) -> None:
+def write_table(common: CommonSettings, table: Table, rows: DataFrame) -> None:
     """Replace all rows of a table by these."""
     _write(common, table, rows, "overwrite", {"overwriteSchema": "true"})
 
@@ -105,7 +105,7 @@ def replace_where(common: CommonSettings, table: Table, rows: DataFrame, where: 
 
 def write_rows(spark: SparkSession, common: CommonSettings, table: Table, rows: Iterable[Row]) -> None:
     """Replace the rows of a table of results, which are few, by these."""
-    write_table(spark, common, table, frame_of(spark, table, rows))
+    write_table(common, table, frame_of(spark, table, rows))
 
 
 def frame_of(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:

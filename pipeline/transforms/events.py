@@ -1,7 +1,7 @@
 """From lines to checked records, and from these to the rows of tables.
 
-A record has the fields of an event, `raw` (its text), `source`, and `reason` and `detail` if it is no event. Fields that the
-schema does not know are ignored.
+A record has the fields of an event, `raw` (its text), `source`, and `reason` and `detail` if it is no event. Fields
+that the schema does not know are ignored.
 """
 
 from datetime import datetime
@@ -13,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from eventlog.schema import FIELD_NAMES
 from pipeline.core.schema import event_schema
-from pipeline.core.tables.events import EVENTS, QUARANTINE, QUARANTINE_KEY
+from pipeline.core.tables.events import QUARANTINE, QUARANTINE_KEY
 from pipeline.transforms.checks import SEVERAL, TOO_LONG, detail, reason
 
 RAW_CHARACTERS: Final = 65_536
@@ -42,11 +42,14 @@ def from_lines(lines: DataFrame) -> DataFrame:
     return checked.withColumn("detail", detail()).withColumn(VERSION, F.col(VERSION).try_cast("smallint"))
 
 
-def events_of(records: DataFrame, ingested_at: datetime) -> DataFrame:
+def events_of(records: DataFrame) -> DataFrame:
     """Return the rows of the table `events`, duplicates included."""
-    dated = {"date": F.to_date(F.timestamp_micros("ts_us")), "ingested_at": F.lit(ingested_at)}
-    events = records.where(F.col("reason").isNull()).withColumns(dated)
-    return events.select([column.name for column in EVENTS.columns])
+    return with_date(records.where(F.col("reason").isNull()).select(*FIELD_NAMES))
+
+
+def with_date(events: DataFrame) -> DataFrame:
+    """Make rows of the table `events` of the fields of events."""
+    return events.withColumn("date", F.to_date(F.timestamp_micros("ts_us")))
 
 
 def quarantined_of(records: DataFrame, ingested_at: datetime) -> DataFrame:

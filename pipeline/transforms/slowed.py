@@ -1,7 +1,8 @@
 """Slowed topics and paused connections: events of the kind `throttle` to the table `slowed`.
 
 Rules: order is that of `seq` within a start of a proxy. A topic is slowed from the event with its rate to its next
-event. An event says why, and how many connections are paused after it.
+event, at most to the last event of that start on that day and the next: so the rows of a day follow from its events and
+those of the days beside it. An event says why, and how many connections are paused after it.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ HOUR_US: Final = 3600 * MICROS
 _START: Final = ("proxy_id", "boot_id")
 RATES: Final = tuple(f"{kind}_{unit}_per_second" for kind in ("natural", "allowed") for unit in ("bytes", "messages"))
 _DECIDED: Final = (
-    *_START, "seq", "ts_us AS begin_us", "throttle_by AS throttle", "throttle_topic AS topic",
+    *_START, "date", "cluster", "seq", "ts_us AS begin_us", "throttle_by AS throttle", "throttle_topic AS topic",
     "regexp_replace(throttle_action, '^would_', '') AS action", "startswith(throttle_action, 'would_') AS observed",
     "coalesce(throttle_connections, 0) AS connections", "throttle_pressure_permille AS pressure",
     "throttle_ratio_permille AS ratio", "throttle_reasons AS reasons", "throttle_paused AS paused_now",
@@ -30,10 +31,11 @@ _DECIDED: Final = (
 def slowed(events: DataFrame) -> DataFrame:
     """Return the table `slowed`."""
     # The last event of any kind: until then the proxy was certainly there.
-    ends = events.groupBy(*_START).agg(F.max("ts_us").alias("last_us"))
+    two_days = Window.partitionBy(*_START).orderBy(F.unix_date("date")).rangeBetween(0, 1)
+    ends = events.groupBy(*_START, "date").agg(F.max("ts_us").alias("last_us"))
+    ends = ends.withColumn("last_us", F.max("last_us").over(two_days))
     decided = events.where((F.col("kind") == THROTTLE) & F.col("throttle_by").isNotNull()).selectExpr(*_DECIDED)
-    known = [decided[name].eqNullSafe(ends[name]) for name in _START]
-    bounded = decided.join(F.broadcast(ends), known).drop(*(ends[name] for name in _START))
+    bounded = decided.join(F.broadcast(ends), [*_START, "date"]).drop("date")
     # A span of no length for each time that topics were forgotten.
     forgotten = bounded.where("action = 'forget'").drop("topic", "connections", "pressure")
     forgotten = forgotten.withColumns({"end_us": F.col("begin_us"), "reason": F.lit("forgotten")})
@@ -50,7 +52,7 @@ def means(names: Sequence[str], weight: Column) -> list[Column]:
 def _of_topics(decided: DataFrame) -> DataFrame:
     """Return a span for each rate of a topic."""
     order = Window.partitionBy(*_START, "topic").orderBy("seq")
-    spans = {"end_us": F.coalesce(F.lead("begin_us").over(order), "last_us"), "reason": _reasons()}
+    spans = {"end_us": F.least(F.lead("begin_us").over(order), "last_us"), "reason": _reasons()}
     limited = decided.where("throttle = 'adaptive'").withColumns(spans)
     return limited.where(F.col("action").isin("activate", "adjust")).drop("connections")
 
@@ -59,7 +61,7 @@ def _of_connections(decided: DataFrame) -> DataFrame:
     """Return a span for each number of paused connections."""
     order = Window.partitionBy(*_START).orderBy("seq")
     spans = {
-        "end_us": F.coalesce(F.lead("begin_us").over(order), F.col("last_us")),
+        "end_us": F.least(F.lead("begin_us").over(order), "last_us"),
         "connections": F.col("paused_now"),
         "reason": _reasons(),
     }
@@ -82,7 +84,7 @@ def _by_hour(spans: DataFrame) -> DataFrame:
     each = spans.withColumn("end_us", end).withColumn("hour_us", F.explode(F.sequence(first, last, F.lit(HOUR_US))))
     inside = F.least("end_us", F.col("hour_us") + HOUR_US) - F.greatest("begin_us", "hour_us")
     cut = each.withColumn("part", inside / MICROS)
-    found = cut.groupBy("hour_us", "proxy_id", "throttle", "observed", "topic", "reason").agg(
+    found = cut.groupBy("hour_us", "cluster", "proxy_id", "throttle", "observed", "topic", "reason").agg(
         F.sum(F.col("part") * F.coalesce("connections", F.lit(1))).alias("seconds"),
         F.count_if(F.col("begin_us") >= F.col("hour_us")).alias("decisions"),
         F.max("connections").alias("most_connections"),

@@ -114,7 +114,7 @@ def arrivals(events: DataFrame) -> DataFrame:
 
 
 def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
-    """Add up `arrivals` over the proxies of a cluster: cluster, `second` since 1970, and `requests` if there were any."""
+    """Add up `arrivals` over the proxies of a cluster: cluster, `second` since 1970, and `requests`, none of 0."""
     second = F.unix_seconds("second").alias("second")
     found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"))
     return found.where(F.col("requests") > 0)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from benchmarks.pipeline.generate.output import events_frame, write_files, write_parquet
+from benchmarks.pipeline.generate.output import events_frame, write_files
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import Limits
-from pipeline.core.options import CommonSettings, add_common, common_settings
+from pipeline.core.options import add_common, common_settings
 from pipeline.core.tables.events import EVENTS
-from pipeline.running.progress import at_work
-from pipeline.store.sinks import write_table
+from pipeline.running.session import at_work
+from pipeline.store.tables import write_table
 
 __all__ = ["main"]
 
@@ -55,9 +55,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the table `events`, or compressed JSON lines for `ingest` (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--distributed", action="store_true", help="make the table in Spark's workers: for 1e8 and more"
-    )
-    parser.add_argument(
         "--simulate", action=argparse.BooleanOptionalAction, default=True,
         help="have the limiter's rules say who waits; requests share no answers then. Waits that are drawn instead"
         " follow from no limits, so that no advice can be given for them",
@@ -73,25 +70,16 @@ def _run(options: argparse.Namespace) -> int:
         limits=Limits(coalescing=not options.simulate),
         **{name: getattr(options, name) for name in names},
     )
-    if options.distributed:
-        _in_spark(common, settings, options.kind)
-        return ExitCode.OK
-    if common.format != "parquet":
-        raise PipelineError(f"--format: got {common.format}, expected parquet, or --distributed")
-    if "://" in common.out:
-        raise PipelineError(f"--out: got {common.out}, expected a local directory, or --distributed")
-    write = write_files if options.kind == "files" else write_parquet
-    written = write(settings, Path(common.out), lambda n: print(f"generate: {n:,} of {settings.events:,}", flush=True))
+    if options.kind == "table":
+        with at_work("generate", common) as spark:
+            write_table(common, EVENTS, events_frame(spark, settings))
+        written = settings.events
+    elif "://" in common.out:
+        raise PipelineError(f"--out: got {common.out}, expected a local directory for files")
+    else:
+        written = write_files(settings, Path(common.out), lambda n: print(f"generate: {n:,} events", flush=True))
     print(f"generate: {written:,} events in {common.out}")
     return ExitCode.OK
-
-
-def _in_spark(common: CommonSettings, settings: GenerateSettings, kind: str) -> None:
-    if kind != "table":
-        raise PipelineError(f"--distributed: got --as {kind}, expected --as table")
-    with at_work("generate", common) as spark:
-        write_table(spark, common, EVENTS, events_frame(spark, settings))
-    print(f"generate: {settings.events:,} events in {common.out}")
 
 
 def _whole(word: str) -> int:

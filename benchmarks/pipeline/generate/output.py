@@ -8,48 +8,24 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from benchmarks.pipeline.generate.chunk import boot_id, chunk_events, proxy_id
-from benchmarks.pipeline.generate.settings import Chunk, GenerateSettings
+from benchmarks.pipeline.generate.settings import GenerateSettings
 from eventlog.files import FileSettings, FileStore
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.schema import event_schema
+from pipeline.transforms.events import with_date
 
-__all__ = ["events_frame", "write_files", "write_parquet"]
+__all__ = ["events_frame", "write_files"]
 
-HOUR_US: Final = 3_600_000_000
 BATCH: Final = 50_000
 LINES_A_MEMBER: Final = 10_000
 MIB: Final = 1024 * 1024
 FILE_BYTES: Final = 64 * MIB
 
 Note = Callable[[int], None]
-
-
-def write_parquet(settings: GenerateSettings, directory: Path, note: Note) -> int:
-    """Write the table `events` (date and hour as directories); returns the number of events. Raises PipelineError.
-
-    A single process has one chunk in memory; `note` is told how many events there are so far.
-    """
-    table = _empty(directory / "events")
-    written = 0
-    for chunk in settings.chunks():
-        events = chunk_events(settings, chunk)
-        for hour, part in _by_hour(events):
-            day = np.datetime64(hour * HOUR_US, "us").astype("datetime64[D]")
-            place = table / f"date={day}" / f"hour={hour % 24}"
-            place.mkdir(parents=True, exist_ok=True)
-            name = f"part-generated-{chunk.slice:06d}-{chunk.proxy:04d}.parquet"
-            pq.write_table(part, place / name, compression="zstd")
-        written += events.num_rows
-        note(written)
-    return written
 
 
 def write_files(settings: GenerateSettings, directory: Path, note: Note) -> int:
@@ -73,29 +49,22 @@ def write_files(settings: GenerateSettings, directory: Path, note: Note) -> int:
 
 
 def events_frame(spark: SparkSession, settings: GenerateSettings) -> DataFrame:
-    """Make the events in Spark's workers, a chunk at a time, with date and hour: where one process is too slow."""
+    """Return the table `events`, made in Spark's workers, a chunk at a time."""
 
     def make(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from chunk_events(settings, chunks[number]).to_batches(max_chunksize=BATCH)
 
-    chunks: list[Chunk] = settings.chunks()
+    chunks = settings.chunks()
     numbers = spark.range(len(chunks), numPartitions=len(chunks))
-    moment = F.timestamp_micros("ts_us")
-    return numbers.mapInArrow(make, event_schema()).withColumns({"date": F.to_date(moment), "hour": F.hour(moment)})
+    return with_date(numbers.mapInArrow(make, event_schema()))
 
 
 def _lines(events: pa.Table) -> Iterator[list[bytes]]:
     for batch in events.to_batches(max_chunksize=LINES_A_MEMBER):
         rows = batch.to_pylist()
         yield [json.dumps(row, separators=(",", ":")).encode() + b"\n" for row in rows]
-
-
-def _by_hour(events: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    hours = pc.divide(events["ts_us"], HOUR_US)
-    for hour in pc.unique(hours).to_pylist():
-        yield hour, events.filter(pc.equal(hours, hour))
 
 
 def _empty(directory: Path) -> Path:

@@ -1,9 +1,8 @@
 """Every table that a job writes, declared once: its columns with types, units and meanings, a file for each theme.
 
 Rule: `TABLES` is the whole list. Spark schemas and docs/reference/pipeline-tables.md are derived from it, and what a
-job writes is checked against it. No pyspark here. `table` says what a table is; themes: `events`, `days`, `usage`, `storms`,
-`slowed`, `whatif`, `history`. A column's value is made in `pipeline/transforms/` or in the job; rows that were written
-before have null.
+job writes is checked against it. No pyspark here. `table` says what a table is, the other files are themes. A column's
+value is made in `pipeline/transforms/` or in the job.
 """
 
 from importlib import import_module

@@ -6,11 +6,12 @@ from pipeline.core.tables.table import Column, Table
 
 DAYS: Final = Table(
     "days",
-    "The newest of the events of a day that a job has made its tables of: with newer ones it makes them again.",
+    "How many events a job has made its tables of, day by day: with others, or other options, it makes them again.",
     ("job", "date"),
     (
         Column("job", "string", "", "usage or storms."),
         Column("date", "date", "", "The day of the events, UTC."),
-        Column("seen_at", "timestamp", "", "The latest `ingested_at` of them."),
+        Column("events", "int64", "", "How many there were."),
+        Column("options", "string", "", "What the job was told to make of them."),
     ),
 )

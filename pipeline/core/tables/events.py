@@ -24,7 +24,6 @@ EVENTS: Final = Table(
     columns=(
         *(Column(field.name, field.type, field.unit, field.meaning, field.nullable) for field in FIELDS),
         Column("date", "date", "", "Day of ts_us, UTC."),
-        Column("ingested_at", "timestamp", "", "When the batch that brought it began."),
     ),
     partition_by=("date",),
 )

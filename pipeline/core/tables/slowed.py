@@ -6,17 +6,18 @@ Rule: these come from the events of decisions, which are of the whole proxy: the
 from typing import Final
 
 from pipeline.core.tables.table import Column, Table
+from pipeline.core.tables.usage import WHERE
 
 SLOWED: Final = Table(
     "slowed",
     "Producers that were slowed in one hour: a row for each topic whose rate was limited, and one for the connections"
     " that were not read. A topic counts as slowed until its next event, at most to the last event of that start of the"
-    " proxy. A row with the reason `forgotten` counts topics that the throttle forgot.",
-    ("hour_start", "proxy_id", "throttle", "observed", "topic", "reason"),
+    " proxy on that day and the next. A row with the reason `forgotten` counts topics that the throttle forgot.",
+    ("hour_start", "cluster", "proxy_id", "throttle", "observed", "topic", "reason"),
     (
         Column("date", "date", "", "Day of the hour, UTC."),
         Column("hour_start", "timestamp", "UTC", "When the hour begins."),
-        Column("proxy_id", "string", "", "The proxy.", True),
+        *WHERE,
         Column("throttle", "string", "", "`threshold`: connections; `adaptive`: a topic."),
         Column("observed", "bool", "", "The proxy only observed (ObserveOnly): this would have happened."),
         Column("tenant", "string", "", "Tenant of the topic; null for connections.", True),

@@ -26,7 +26,6 @@ BROKER = Column("broker", "string", "", "Broker that was asked, as host:port; nu
 _KEY = ("window_start", "cluster", "proxy_id", "namespace", "principal", "client_version")
 
 
-
 def _count(name: str, meaning: str) -> Column:
     return Column(name, "int64", "", meaning)
 
@@ -52,7 +51,7 @@ SAVINGS = (
 
 USAGE = Table(
     "usage",
-    "Requests, refusals, bytes, memory and largest sizes of one window, proxy, broker, namespace, principal and client.",
+    "Requests, refusals, bytes, memory and largest sizes of one window, proxy, broker, namespace and client.",
     (*_KEY, "broker"),
     (
         *_WINDOW,
@@ -145,5 +144,6 @@ SHARING = Table(
         _count("requests", "Topic lists that were asked for."),
         _count("coalesced", "Those that shared the question of another."),
         *SAVINGS,
-    ),    ("date",),
+    ),
+    ("date",),
 )

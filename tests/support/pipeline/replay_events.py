@@ -11,8 +11,8 @@ from eventlog.schema import FIELDS
 from pipeline.core.options import CommonSettings
 from pipeline.core.schema import event_schema
 from pipeline.core.tables.events import EVENTS
-from pipeline.store.sinks import write_table
-from pipeline.transforms.events import with_hour
+from pipeline.store.tables import write_table
+from pipeline.transforms.events import with_date
 
 START_US = 1_700_000_000_000_000
 
@@ -93,8 +93,8 @@ def frame(spark: SparkSession, *some: dict[str, Any]) -> DataFrame:
 
 def store(spark: SparkSession, out: Path, *some: dict[str, Any]) -> CommonSettings:
     """Make these the table of events in a directory."""
-    common = CommonSettings(str(out), "parquet", None, {})
-    write_table(spark, common, EVENTS, with_hour(frame(spark, *some)))
+    common = CommonSettings(str(out), None, {})
+    write_table(common, EVENTS, with_date(frame(spark, *some)))
     return common
 
 

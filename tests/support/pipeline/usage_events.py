@@ -33,7 +33,7 @@ def event(at_us: int = 0, **fields: Any) -> dict[str, Any]:
     """Make one event `at_us` after noon; what is not said is nothing, or null where that may be."""
     moment = datetime.fromtimestamp((NOON_US + at_us) / 1e6, UTC)
     blank = {field.name: None if field.nullable else NOTHING[field.type] for field in FIELDS}
-    return blank | USUAL | {"ts_us": NOON_US + at_us, "date": moment.date(), "hour": moment.hour, "seq": at_us} | fields
+    return blank | USUAL | {"ts_us": NOON_US + at_us, "date": moment.date(), "seq": at_us} | fields
 
 
 def frame(spark: SparkSession, events: Iterable[dict[str, Any]]) -> DataFrame:
