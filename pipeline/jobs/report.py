@@ -1,12 +1,13 @@
-"""The job `report`: one HTML page with everything that the other jobs have found."""
+"""The job `report`: one HTML page with everything that the other jobs have found, or its rankings as JSON."""
 
 import argparse
 
 from pipeline.core.errors import ExitCode
-from pipeline.core.options import add_common, add_promise, common_settings
+from pipeline.core.options import add_common, common_settings
 from pipeline.core.paths import conf_path
 from pipeline.core.periods import add_period, given_period
-from pipeline.report.write import ReportSettings, report_path, write_report
+from pipeline.report.rankings import as_json
+from pipeline.report.write import ReportSettings, facts_of, report_path, write_report
 from pipeline.running.session import at_work
 
 
@@ -15,8 +16,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     add_period(parser)
     add_page(parser)
-    add_promise(parser, of_advice=True)
     parser.add_argument("--conf-file", metavar="FILE", help="what advise has written (default: advice.conf in --out)")
+    parser.add_argument(
+        "--json", action="store_true", help="print the rankings, storms and advice as JSON, and write no page"
+    )
 
 
 def add_page(parser: argparse.ArgumentParser) -> None:
@@ -25,16 +28,11 @@ def add_page(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report and print its path."""
-    common = common_settings(options)
-    settings = ReportSettings(
-        common,
-        report_path(common.out, options.to),
-        conf_path(common.out, options.conf_file),
-        promised_us=None if options.p99_wait_ms is None else options.p99_wait_ms * 1000,
-        period=given_period(options),
-    )
+    """Write the report and print its path, or print the rankings."""
+    common, period = common_settings(options), given_period(options)
+    # Nothing is written there with --json, which needs no disk.
+    to = report_path(common.out, "report.html" if options.json else options.to)
+    settings = ReportSettings(common, to, conf_path(common.out, options.conf_file), period=period)
     with at_work("report", common, writes=False) as spark:
-        summary = write_report(spark, settings)
-    print(f"report: {summary}")
+        print(as_json(facts_of(spark, settings)) if options.json else f"report: {write_report(spark, settings)}")
     return ExitCode.OK

@@ -31,14 +31,10 @@ class Clock:
         return [(self.origin_us + number * self.step_us) // 1000 for number in range(self.bins)]
 
     def whole(self, frame: pd.DataFrame, fill: float | None = 0) -> pd.DataFrame:
-        """Return a frame with column `bin` with one row for each bin, `at_ms` and `when`; missing values are `fill`."""
+        """Return a frame with column `bin` with one row for each bin, and `at_ms`; missing values are `fill`."""
         whole = frame.set_index("bin").reindex(range(self.bins))
         whole = whole if fill is None else whole.fillna(fill)
-        return whole.assign(at_ms=self.begin_ms, when=[when(ms) for ms in self.begin_ms]).reset_index()
-
-    def coarser(self, times: int) -> "Clock":
-        """Return a clock whose bins are so many of these; the last may reach beyond the end."""
-        return Clock(self.origin_us, self.step_us * times, -(-self.bins // times))
+        return whole.assign(at_ms=self.begin_ms).reset_index()
 
 
 def clock_of(begin_us: int, end_us: int) -> Clock:
@@ -55,3 +51,8 @@ def when(ms: int) -> str:
     """Write a moment, UTC."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return moment.strftime("%Y-%m-%d %H:%M:%S") + (f".{ms % 1000:03d}" if ms % 1000 else "")
+
+
+def second(us: int) -> str:
+    """Write the second of a moment in microseconds since 1970, UTC."""
+    return when(us // _SECOND * 1000)

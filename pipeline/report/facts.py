@@ -1,5 +1,6 @@
-"""Facts that were gathered for a page: figures and small data frames. No pyspark here."""
+"""Facts that were gathered for a page: figures, rows of tables and small data frames. No pyspark here."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -7,104 +8,102 @@ import pandas as pd
 
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.report.clock import Clock
-from pipeline.report.parts import Row, rows_of
+from pipeline.report.parts import Row
 
-# Measures of `top_costs` that the page shows, by what it calls them.
-COST_MEASURES: Final = {
-    "heap_byte_seconds": "heap", "direct_byte_seconds": "direct", "requests": "requests", "refused": "refused",
-}  # fmt: skip
-# Where a cell of `Choices` is of all namespaces, or of all proxies.
-ALL: Final = -1
+# What is ranked: sums of columns of `usage`, by what the page calls them.
+MEASURES: Final = {
+    "heap_byte_seconds": "heap",
+    "direct_byte_seconds": "direct",
+    "requests": "requests",
+    "refused": "refused",
+    "memory_wait_seconds": "waited",
+}
+# Sums over all of these are told, too.
+SAVED: Final = ("coalesced", "questions_saved", "upstream_bytes_saved", "heap_byte_seconds_saved")
+# The dimension of a ranking in which everybody is one.
+EVERYBODY: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Totals of the table `events`; requests are topic lists, watch frames are counted apart; sizes in bytes."""
+    """Totals of the events of a cluster; requests are topic lists, watch frames are counted apart; sizes in bytes."""
 
     clock: Clock
+    cluster: str
     begin_us: int
     end_us: int
     requests: int
     answered: int
+    longest_wait_us: int
     watch_frames: int
     dropped: int
     proxies: int
     starts: int
-    tenants: int
     namespaces: int
     heap_limit: int
     direct_limit: int
-    # Limits are those of the last event; other proxies may have others.
+    # Limits are those of the last event; these or other proxies had others before.
     limits_differ: bool = False
 
     @property
-    def refused(self) -> int:
+    def unanswered(self) -> int:
         """Count the requests that were not answered, for whatever reason."""
         return self.requests - self.answered
 
 
 @dataclass(frozen=True, slots=True)
-class Slowed:
-    """The topics that were slowed longest, and the hours; `topic_count` counts all topics. Columns: see `gather`.
+class Recorded:
+    """What the events show over time.
 
-    `forgotten_count`: topics that were forgotten, each time.
+    Columns: of `memory` bin, at_ms, kind, held_mib, waiting_mib, limit_mib; of `waits` bin, at_ms, what (p50, p95,
+    p99), value (seconds); of `endings` bin, reason, requests. `peaks` has the most bytes that lists, or watch frames,
+    held at one proxy at one time, by (whose, kind); `p50_us` and `p99_us` are of all requests, None without any.
     """
 
-    topics: pd.DataFrame
-    hours: pd.DataFrame
-    topic_count: int = 0
-    forgotten_count: int = 0
+    memory: pd.DataFrame
+    waits: pd.DataFrame
+    endings: pd.DataFrame
+    peaks: Mapping[tuple[str, str], int]
+    p50_us: float | None
+    p99_us: float | None
 
 
 @dataclass(frozen=True, slots=True)
-class Choices:
-    """The data of charts for one namespace or proxy: `cells` by namespace, proxy, chart, series and bin of the clock.
+class Found:
+    """Rows of what other jobs have found; None where they have not run.
 
-    Namespaces and proxies are numbers: places in the tuples, one more for all that are not named, `ALL` for all. Charts
-    and series: `heap`, `direct` (held, waiting and limit, MiB), `fullness` (heap, direct), `waits` (p50, p95, p99,
-    seconds) and `endings` (reasons, requests).
+    `rankings` are by dimension, measure and rank; `storms` and `slowed` are the largest, each with `of_all`, their
+    number. Columns: see `gather`.
     """
 
-    clock: Clock
-    namespaces: tuple[str, ...]
-    proxies: tuple[str, ...]
-    cells: pd.DataFrame
+    rankings: Sequence[Row] | None
+    storms: Sequence[Row] | None
+    slowed: Sequence[Row] | None
+    quarantine: Sequence[Row]
+
+
+@dataclass(frozen=True, slots=True)
+class Advised:
+    """Rows of `advice` and `calibration`, the wait of the target, lines of proxy.conf; or why there is no advice."""
+
+    points: Sequence[Row] = ()
+    calibration: Sequence[Row] = ()
+    target_us: float = PROMISED_MS * 1000
+    fragment: str | None = None
+    none_since: str = ""
+
+    @property
+    def chosen(self) -> Row | None:
+        """Return the point that is the advice, if there is one."""
+        return next((row for row in self.points if row["chosen"]), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The frames of a page; empty where a job has not run yet or found nothing. Columns: see `gather`."""
+    """All that a page shows; `period` are the events that were chosen, in words, empty for all."""
 
-    out: str
     overview: Overview
-    memory: pd.DataFrame
-    fullness: pd.DataFrame
-    waits: pd.DataFrame
-    endings: pd.DataFrame
-    choices: Choices | None
-    quarantine: pd.DataFrame
-    top_costs: pd.DataFrame
-    sharing: pd.DataFrame
-    # The largest; `storm_count` counts all.
-    storms: pd.DataFrame
-    storm_count: int
-    members: pd.DataFrame
-    whatif: pd.DataFrame
-    calibration: pd.DataFrame
-    advice: pd.DataFrame
-    # Results of earlier runs, the latest first, and the limits in force by day.
-    calibrations: pd.DataFrame
-    advices: pd.DataFrame
-    days: pd.DataFrame
-    # None: nobody has looked.
-    slowed: Slowed | None
-    fragment: str | None = None
-    no_advice: str = ""
-    promised_us: float = PROMISED_MS * 1000
-    # The events that were chosen, in words; empty for all.
+    recorded: Recorded
+    found: Found
+    advised: Advised
     period: str = ""
-
-    @property
-    def whole_waits(self) -> Row | None:
-        """Return the row of `waits` for the whole time, if anybody was answered."""
-        return next(iter(rows_of(self.waits[self.waits["bin"].isna()])), None)

@@ -1,269 +1,261 @@
 """The tables of the pipeline, aggregated in Spark to what one page shows.
 
-Rule: nothing is collected that is not bounded here: by the bins of the clock, by a rank, or by a limit. The columns of
-each frame are named where it is made.
+Rule: nothing is collected that is not bounded here: by the bins of the clock, by a rank, or by a limit; a table is read
+once. What a page shows is of one cluster. The columns of each row are named where it is made.
 """
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Iterator
+from typing import Final
 
+import numpy as np
 import pandas as pd
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
+from pipeline.core.buckets import BUCKETS, quantile
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.periods import ALWAYS, Period, in_period, of_cluster
-from pipeline.core.tables import TABLES
-from pipeline.core.tables.events import EVENT_KEY
+from pipeline.core.periods import ALWAYS, Period, in_period, whole_days
+from pipeline.core.tables import Table
+from pipeline.core.tables.events import EVENTS, QUARANTINE
+from pipeline.core.tables.slowed import SLOWED
+from pipeline.core.tables.storms import STORM_MEMBERS, STORMS
+from pipeline.core.tables.usage import USAGE
+from pipeline.core.tables.whatif import ADVICE, CALIBRATION, REPLAYED
 from pipeline.report import timeline
 from pipeline.report.clock import Clock, clock_of
-from pipeline.report.facts import ALL, COST_MEASURES, Facts, Overview, Slowed
-from pipeline.report.gather_choices import KEYS, choices_of, named, rank, ranked
-from pipeline.store.history import days_together
-from pipeline.store.sinks import open_store
-from pipeline.transforms.histograms import bucket, quantiles
+from pipeline.report.facts import EVERYBODY, MEASURES, SAVED, Advised, Facts, Found, Overview, Recorded
+from pipeline.report.parts import Row
+from pipeline.report.rankings import DIMENSIONS
+from pipeline.store.tables import read
+from pipeline.transforms.histograms import bucket
+from pipeline.transforms.memory import KINDS, end_us, peaks
 from pipeline.transforms.slowed import RATES, THROTTLE, means
-from pipeline.transforms.usage import SHARED, is_list, memory_wait
+from pipeline.transforms.usage import is_list, memory_wait
 
 MOST_TOP: Final = 10
 MOST_STORMS: Final = 40
 MOST_MEMBERS: Final = 3
-MOST_NAMESPACES: Final = 15
-MOST_REASONS: Final = 7
-MOST_SCENARIOS: Final = 5000
-MOST_POINTS: Final = 1500
+MOST_REASONS: Final = 5
+MOST_POINTS: Final = 150
 # Each has a part in the error of all.
 MOST_PROXIES: Final = 10_000
-MOST_RUNS: Final = 30
-MOST_DAYS: Final = 5000
 MOST_QUARANTINE_REASONS: Final = 30
 MOST_TOPICS: Final = 20
-MOST_HOURS: Final = 72
-# Each is a line of both charts, of at most 240 points.
-MINUTE_US: Final = 60_000_000
 OTHER: Final = "other"
-LATE: Final = "late"
-_KEY_SCHEMA: Final = "proxy_id string, boot_id string, seq bigint"
+_QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_SECOND: Final = 1_000_000
+_MIB: Final = 2**20
+_HOUR_SECONDS: Final = 3600
 
 
 def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS) -> Facts:
-    """Read what the jobs have written, and the events of a period; raises PipelineError if there are no events."""
-    store = open_store(spark, common)
+    """Read what the jobs have written, and the events of a period.
 
-    def collected(name: str, collect: Callable[[DataFrame], pd.DataFrame]) -> pd.DataFrame:
-        """Collect what the page shows of a table; nothing where no job has written it."""
-        table = store.read(TABLES[name])
-        return pd.DataFrame() if table is None else collect(table)
-
-    whole, storms, slowed = (store.read(TABLES[name]) for name in ("events", "storms", "slowed"))
-    events = None if whole is None else in_period(whole, period)
-    overview = None if events is None else overview_of(events)
+    Raises PipelineError if there are no events, or some of several clusters.
+    """
+    recorded = read(spark, common, EVENTS)
+    events = None if recorded is None else in_period(recorded, period)
+    overview = None if events is None else overview_of(events, common)
     if events is None or overview is None:
         raise PipelineError(
             f"--out {common.out}: got no events from {period}, expected the table `events`: run the job ingest"
         )
-    advice = collected("advice", _first("-chosen -best -holds memory_bytes", MOST_POINTS))
-    largest = collected("storms", _first("-requests storm", MOST_STORMS))
-    scenarios = _first("load fleet scenario", MOST_SCENARIOS)
-    runs, days = _first("-made_at", MOST_RUNS), _first("-date", MOST_DAYS)
-    shown = largest["storm"].tolist() if len(largest) else []
-    return Facts(
-        out=common.out,
-        overview=overview,
-        **over_time(events, overview.clock),
-        quarantine=collected("quarantine", lambda table: _quarantine(table, events)),
-        top_costs=collected("top_costs", _top_costs),
-        sharing=collected("sharing", _sharing),
-        storms=largest.sort_values("storm", ignore_index=True) if shown else largest,
-        storm_count=0 if storms is None else storms.count(),
-        members=collected("storm_members", lambda table: _members(table, shown)) if shown else pd.DataFrame(),
-        whatif=collected("whatif", lambda table: scenarios(table.drop("wait_buckets"))),
-        calibration=collected("calibration", _first("proxy_id", MOST_PROXIES)),
-        advice=advice,
-        calibrations=collected("calibration_history", lambda table: runs(of_cluster(table, period.cluster))),
-        advices=collected("advice_history", lambda table: runs(of_cluster(table, period.cluster))),
-        days=collected("limits_by_day", lambda table: days(days_together(of_cluster(table, period.cluster)))),
-        slowed=None if slowed is None else _slowed(slowed),
-        promised_us=float(advice["promised_wait_us"].iloc[0]) if len(advice) else PROMISED_MS * 1000,
-        period="" if period == ALWAYS else str(period),
+    of = Period(period.since_us, period.until_us, overview.cluster)
+
+    def rows(table: Table, collect: Callable[[DataFrame], DataFrame]) -> list[Row] | None:
+        """Collect what the page shows of a table; None where no job has written it."""
+        found = read(spark, common, table)
+        return None if found is None else [row.asDict(recursive=True) for row in collect(found).collect()]
+
+    members = read(spark, common, STORM_MEMBERS)
+    found = Found(
+        rankings=rows(USAGE, lambda table: rankings(_touched(table, of, "window_start", F.col("window_seconds")))),
+        storms=None
+        if members is None
+        else rows(STORMS, lambda table: storms(_touched(table, of, "begin", F.col("served_seconds")), members)),
+        slowed=rows(SLOWED, lambda table: slowed(_touched(table, of, "hour_start", F.lit(_HOUR_SECONDS)))),
+        quarantine=rows(QUARANTINE, _quarantine) or [],
     )
+    replayed = rows(REPLAYED, lambda table: table.select("cluster").limit(1))
+    # What was replayed last may be of another cluster.
+    advised = Advised(none_since="whatif and advise have run for another cluster")
+    if not replayed or (replayed[0]["cluster"] or "") == overview.cluster:
+        points = rows(ADVICE, _first("-chosen -best -holds memory_bytes", MOST_POINTS)) or []
+        advised = Advised(
+            points,
+            rows(CALIBRATION, _first("proxy_id", MOST_PROXIES)) or [],
+            points[0]["promised_wait_us"] if points else PROMISED_MS * 1000,
+        )
+    words = "" if period == ALWAYS else str(period)
+    return Facts(overview, over_time(events, overview.clock), found, advised, words)
 
 
-def _first(order: str, most: int) -> Callable[[DataFrame], pd.DataFrame]:
-    """Return what collects the first rows; `order` names columns, with a minus before those that go down."""
+def _first(order: str, most: int) -> Callable[[DataFrame], DataFrame]:
+    """Return what chooses the first rows; `order` names columns, with a minus before those that go down."""
     columns = [F.desc(word[1:]) if word.startswith("-") else F.asc(word) for word in order.split()]
-    return lambda table: table.orderBy(*columns).limit(most).toPandas()
+    return lambda table: table.orderBy(*columns).limit(most)
 
 
-def overview_of(events: DataFrame) -> Overview | None:
-    """Sum up the table `events`; None if it is empty."""
+def _touched(table: DataFrame, period: Period, start: str, seconds: Column) -> DataFrame:
+    """Choose the rows whose time, so many seconds from a column on, has a part in a period."""
+    rows, begin = whole_days(table, period), F.unix_micros(start)
+    if period.since_us is not None:
+        rows = rows.where(begin + seconds * F.lit(_SECOND) > period.since_us)
+    return rows if period.until_us is None else rows.where(begin < period.until_us)
+
+
+def overview_of(events: DataFrame, common: CommonSettings) -> Overview | None:
+    """Sum up the table `events`; None if it is empty. Raises PipelineError if it is of several clusters."""
     decisions = F.col("kind") == THROTTLE
-    row = events.agg(
+    limits = [f"{kind}_limit_bytes" for kind in KINDS]
+    (row,) = events.agg(
         F.min("ts_us").alias("begin_us"),
-        F.max(F.col("ts_us") + F.col("total_us")).alias("end_us"),
+        F.max(end_us()).alias("end_us"),
         F.count_if(is_list()).alias("requests"),
         F.count_if(is_list() & (F.col("outcome") == "ok")).alias("answered"),
+        F.coalesce(F.max(F.when(is_list(), memory_wait())), F.lit(0)).alias("longest_wait_us"),
         F.count_if(~is_list() & ~decisions).alias("watch_frames"),
         F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
         F.countDistinct("proxy_id").alias("proxies"),
         F.countDistinct("proxy_id", "boot_id").alias("starts"),
-        *(
-            F.countDistinct(F.when(~decisions & (F.col(name) != ""), F.col(name))).alias(f"{name}s")
-            for name in ("tenant", "namespace")
-        ),
-        *(
-            F.coalesce(F.max_by(f"{kind}_limit_bytes", "ts_us"), F.lit(0)).alias(f"{kind}_limit")
-            for kind in timeline.KINDS
-        ),
-    ).collect()[0]
+        F.countDistinct(F.when(~decisions & (F.col("namespace") != ""), F.col("namespace"))).alias("namespaces"),
+        F.collect_set(F.coalesce("cluster", F.lit(""))).alias("clusters"),
+        F.max_by(F.struct(*limits), "ts_us").alias("limits"),
+        (F.countDistinct(*limits) > 1).alias("limits_differ"),
+    ).collect()
     if row["begin_us"] is None:
         return None
-    limits = F.max_by(F.struct("heap_limit_bytes", "direct_limit_bytes"), "ts_us").alias("limits")
-    different = events.groupBy("proxy_id").agg(limits).select("limits").distinct().count()
+    figures = row.asDict()
+    clusters, (heap, direct) = sorted(figures.pop("clusters")), figures.pop("limits")
+    if len(clusters) > 1:
+        names = ", ".join(map(repr, clusters))
+        raise PipelineError(
+            f"--cluster: got none, and --out {common.out} has events of {names}; expected one of them, since a"
+            " page is of one cluster"
+        )
     clock = clock_of(row["begin_us"], row["end_us"])
-    return Overview(clock=clock, limits_differ=different > 1, **row.asDict())
+    return Overview(clock=clock, cluster=clusters[0], heap_limit=heap, direct_limit=direct, **figures)
 
 
-def over_time(events: DataFrame, clock: Clock) -> dict[str, Any]:
-    """Return the frames by bin: memory, fullness, waits, endings, and what can be chosen of them."""
-    names, shares = named(events), [f"{kind}_share" for kind in timeline.KINDS]
-    with_ranks = ranked(events, names)
-    kept = memory, fullness, waits, endings, proxies = [
-        frame.persist()
-        for frame in (
-            timeline.memory_use(with_ranks, clock, KEYS),
-            timeline.use_on_arrival(with_ranks, clock, KEYS),
-            _counted_waits(with_ranks, clock),
-            timeline.endings(with_ranks, clock, KEYS),
-            timeline.limits_of_proxies(events, clock),
-        )
-    ]
-    try:
-        whole, rare = _endings(endings)
-        each = timeline.limits_in_force(proxies.withColumn(KEYS[1], rank(F.col("proxy"), names[1])), KEYS[1:])
-        limits = each.unionByName(timeline.limits_in_force(proxies).withColumn(KEYS[1], F.lit(ALL)))
-        common = F.when(F.col("reason").isin(*rare), OTHER).otherwise(F.col("reason"))
-        counted = endings.withColumn("reason", common)
-        return {
-            "memory": _memory(memory, proxies, clock),
-            "fullness": fullness.groupBy("bin").agg(*(F.max(name).alias(name) for name in shares)).toPandas(),
-            "waits": _waits(waits),
-            "endings": whole,
-            "choices": choices_of(names, clock, memory, limits, fullness, waits, counted),
-        }
-    finally:
-        for frame in kept:
-            frame.unpersist()
+def over_time(events: DataFrame, clock: Clock) -> Recorded:
+    """Return memory, waits and endings by bin, peaks, and the waits of the whole time."""
+    reason = timeline.reason().alias("reason")
+    lists = events.where(is_list()).groupBy(
+        timeline.bin_of(clock).alias("bin"), reason, bucket(memory_wait()).alias("bucket")
+    )
+    counted = lists.agg(F.count("*").alias("requests")).toPandas()
+    held = {who: peak.held_bytes for who, peak in peaks(events).items()}
+    whole = _quantiles(counted)
+    return Recorded(
+        _memory(events, clock), _waits(counted, clock), _endings(counted), held, whole.get("p50"), whole.get("p99")
+    )
 
 
-def _memory(by_keys: DataFrame, proxies: DataFrame, clock: Clock) -> pd.DataFrame:
-    """Return at_ms, when, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
-    use = by_keys.groupBy("bin", "kind", "way").agg(F.sum("bytes").alias("bytes")).toPandas()
-    limits = timeline.limits_in_force(proxies).toPandas()
+def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
+    """Return bin, at_ms, kind, held_mib, waiting_mib, limit_mib: sums over all proxies."""
+    limits = timeline.limits_in_force(timeline.limits_of_proxies(events, clock))
+    use = timeline.memory_use(events, clock).unionByName(limits).toPandas()
     frames = []
-    for kind in timeline.KINDS:
-        ways = use[use["kind"] == kind].pivot_table(index="bin", columns="way", values="bytes", aggfunc="sum")
-        whole = clock.whole(ways.reindex(columns=["held", "waiting"]).reset_index())
-        limit = clock.whole(limits[["bin", f"{kind}_limit"]], None)[f"{kind}_limit"].ffill().bfill().fillna(0)
-        frames.append(
-            whole.assign(
-                kind=kind, held_mib=whole["held"] / 2**20, waiting_mib=whole["waiting"] / 2**20, limit_mib=limit / 2**20
-            )
-        )
-    return pd.concat(frames)[["at_ms", "when", "kind", "held_mib", "waiting_mib", "limit_mib"]]
+    for kind in KINDS:
+        ways = use[use["kind"] == kind].pivot_table(index="bin", columns="way", values="bytes", aggfunc="sum") / _MIB
+        whole = clock.whole(ways.reindex(columns=["held", "waiting", "limit"]).add_suffix("_mib").reset_index(), None)
+        limit = whole["limit_mib"].ffill().bfill()
+        frames.append(whole.assign(kind=kind, limit_mib=limit).fillna(0))
+    return pd.concat(frames)
 
 
-def _counted_waits(events: DataFrame, clock: Clock) -> DataFrame:
-    answered = events.where("kind = 'get_topics' and outcome = 'ok'")
-    bins, buckets = timeline.bin_of(clock).alias("bin"), bucket(memory_wait()).alias("bucket")
-    return answered.groupBy(*KEYS, bins, buckets).agg(F.count("*").alias("count"))
+def _waits(counted: pd.DataFrame, clock: Clock) -> pd.DataFrame:
+    """Return bin, at_ms, what, value: quantiles of all requests of a bin, seconds."""
+    found = [
+        {"bin": number, "at_ms": clock.begin_ms[number], "what": what, "value": us / _SECOND}
+        for number, rows in _by_bin(counted)
+        for what, us in _quantiles(rows).items()
+    ]
+    return pd.DataFrame(found, columns=["bin", "at_ms", "what", "value"])
 
 
-def _waits(counted: DataFrame) -> pd.DataFrame:
-    """Return bin (null for the whole time), count, p50_us, p95_us, p99_us, max_us of the waits of answered requests."""
-    whole = quantiles(counted.withColumn("bin", F.lit(None).cast("int")), ["bin"])
-    return quantiles(counted, ["bin"]).unionByName(whole).orderBy("bin").toPandas()
+def _by_bin(counted: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    for number, rows in counted.groupby("bin"):
+        yield int(str(number)), rows
 
 
-def _endings(by_keys: DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Return bin, reason, requests, reasons beyond the commonest as one, and these."""
-    frame = by_keys.groupBy("bin", "reason").agg(F.sum("requests").alias("requests")).toPandas()
-    others = frame[frame["reason"] != "ok"].groupby("reason")["requests"].sum().sort_values(ascending=False)
-    rare = sorted(others.index[MOST_REASONS:])
-    frame["reason"] = frame["reason"].where(~frame["reason"].isin(rare), OTHER)
-    return frame.groupby(["bin", "reason"])[["requests"]].sum().reset_index(), rare
+def _quantiles(counted: pd.DataFrame) -> dict[str, float]:
+    """Return the quantiles of waits, microseconds; empty without any."""
+    if not len(counted):
+        return {}
+    counts = np.bincount(counted["bucket"] + 1, counted["requests"], BUCKETS).astype(np.int64)
+    return {what: quantile(counts, share) for what, share in _QUANTILES.items()}
 
 
-def _quarantine(table: DataFrame, events: DataFrame) -> pd.DataFrame:
-    """Return reason, events; without the late ones that a batch has taken since."""
-    counted = table.groupBy("reason").agg(F.sum("copies").alias("events"))
-    found = counted.orderBy(F.desc("events"), "reason").limit(MOST_QUARANTINE_REASONS).toPandas()
-    late = found["reason"] == LATE
-    if late.any():
-        found.loc[late, "events"] -= _late_but_taken(table.where(F.col("reason") == LATE), events)
-    return found[found["events"] > 0].sort_values("events", ascending=False, kind="stable", ignore_index=True)
+def _endings(counted: pd.DataFrame) -> pd.DataFrame:
+    """Return bin, reason, requests; reasons beyond the commonest are one."""
+    common = counted[counted["reason"] != "ok"].groupby("reason")["requests"].sum().nlargest(MOST_REASONS).index
+    known = counted["reason"].isin([*common, "ok"])
+    named = counted.assign(reason=counted["reason"].where(known, OTHER))
+    return named.groupby(["bin", "reason"])[["requests"]].sum().reset_index()
 
 
-def _late_but_taken(late: DataFrame, events: DataFrame) -> int:
-    # A text that was cut tells no key, and counts as not taken.
-    told = late.select(F.from_json("raw", _KEY_SCHEMA).alias("key"), "copies").select("key.*", "copies")
-    keys = list(EVENT_KEY)
-    # The few stand on the right: Spark sends them round rather than all events.
-    taken = events.select(*keys).join(told.select(*keys).distinct(), keys, "left_semi")
-    return int(told.join(taken, keys, "left_semi").agg(F.sum("copies")).collect()[0][0] or 0)
+def rankings(usage: DataFrame) -> DataFrame:
+    """Return dimension, measure, rank, name, value, share: those who have most of each measure."""
+    measures = [*MEASURES, *SAVED]
+    everybody = F.struct(F.lit(EVERYBODY).alias("dimension"), F.lit(None).cast("string").alias("name"))
+    names = [F.struct(F.lit(dimension).alias("dimension"), F.col(dimension).alias("name")) for dimension in DIMENSIONS]
+    values = [F.col(name).cast("double").alias(name) for name in measures]
+    named = usage.select(F.explode(F.array(everybody, *names)).alias("who"), *values)
+    sums = named.groupBy("who.dimension", "who.name").agg(*(F.sum(name).alias(name) for name in measures))
+    each = sums.unpivot(("dimension", "name"), tuple(measures), "measure", "value").where("value > 0")
+    group = Window.partitionBy("dimension", "measure")
+    rank = F.row_number().over(group.orderBy(F.desc("value"), F.asc_nulls_last("name")))
+    share = F.col("value") / F.sum("value").over(group)
+    return each.withColumns({"rank": rank, "share": share}).where(F.col("rank") <= MOST_TOP)
 
 
-def _top_costs(table: DataFrame) -> pd.DataFrame:
-    """Return the rows of the whole time of those measures that the page shows."""
-    wanted = table.where((F.col("period") == "whole") & F.col("measure").isin(*COST_MEASURES))
-    return wanted.where(F.col("rank") <= MOST_TOP).orderBy("dimension", "measure", "rank").toPandas()
+def storms(table: DataFrame, members: DataFrame) -> DataFrame:
+    """Return the storms with most requests, in the order of time, with `begin_us`, `members` and `of_all`."""
+    listed = members.where(F.col("rank") <= MOST_MEMBERS)
+    who = F.struct("dimension", "rank", "name", "requests", "refused")
+    came = listed.groupBy("date", "cluster", "storm").agg(F.array_sort(F.collect_list(who)).alias("members"))
+    largest = table.withColumn("of_all", F.count("*").over(Window.partitionBy()))
+    largest = largest.orderBy(F.desc("requests"), "begin").limit(MOST_STORMS)
+    same = [largest[name].eqNullSafe(came[name]) for name in ("date", "cluster", "storm")]
+    found = largest.join(came, same, "left").select(
+        largest["*"],
+        F.unix_micros("begin").alias("begin_us"),
+        F.coalesce("members", F.array()).alias("members"),
+    )
+    return found.orderBy("begin").drop("begin", "end")
 
 
-def _sharing(table: DataFrame) -> pd.DataFrame:
-    """Return namespace, requests, coalesced and the savings: the largest, and one row (namespace null) for all."""
-    sums = [F.sum(name).alias(name) for name in SHARED]
-    each = table.groupBy("namespace").agg(*sums).orderBy(F.desc("heap_byte_seconds_saved"), "namespace")
-    each = each.where("coalesced > 0")
-    whole = table.agg(F.lit(None).cast("string").alias("namespace"), *sums).where("requests is not null")
-    return whole.unionByName(each.limit(MOST_NAMESPACES)).toPandas()
+def slowed(table: DataFrame) -> DataFrame:
+    """Return the topics that were slowed longest and, without a topic, all connections.
 
-
-def _members(table: DataFrame, storms: list[int]) -> pd.DataFrame:
-    shown = F.col("storm").isin(storms) & (F.col("rank") <= MOST_MEMBERS)
-    return _first("storm dimension rank", 1000)(table.where(shown))
-
-
-def _slowed(table: DataFrame) -> Slowed:
-    """Return the topics that were slowed longest, and the hours in which most were.
-
-    Topics: topic, observed, reasons, seconds, the rates (means), max_pressure_permille, begin, end (hours). Hours:
-    hour_start, throttle, observed, topics, seconds, most_connections, max_pressure_permille, max_ratio_permille.
+    Columns: topic, observed, reasons, seconds, the rates (means), max_pressure_permille, max_ratio_permille,
+    most_connections, begin_us, end_us (hours), of_all.
     """
-    forgotten = table.agg(F.sum("forgotten_topics")).collect()[0][0]
-    table = table.where("reason <> 'forgotten'")
-    seconds = F.sum("seconds").alias("seconds")
-    pressure = F.max("max_pressure_permille").alias("max_pressure_permille")
-    limited = table.where("throttle = 'adaptive'").groupBy("topic", "observed")
-    topics = limited.agg(
-        F.array_join(F.array_sort(F.collect_set("reason")), " and ").alias("reasons"),
-        seconds,
-        *means(RATES, F.greatest("seconds", F.lit(1e-6))),
-        pressure,
-        F.min("hour_start").alias("begin"),
-        F.max("hour_start").alias("end"),
+    hour = F.unix_micros("hour_start")
+    by = ("topic", "observed")
+    each = (
+        table.where("reason <> 'forgotten'")
+        .groupBy(*by)
+        .agg(
+            F.array_join(F.array_sort(F.collect_set("reason")), " and ").alias("reasons"),
+            F.sum("seconds").alias("seconds"),
+            *means(RATES, F.greatest("seconds", F.lit(1e-6))),
+            F.max("max_pressure_permille").alias("max_pressure_permille"),
+            F.max("max_ratio_permille").alias("max_ratio_permille"),
+            F.max("most_connections").alias("most_connections"),
+            F.min(hour).alias("begin_us"),
+            F.max(hour).alias("end_us"),
+        )
     )
-    hours = table.groupBy("hour_start", "throttle", "observed").agg(
-        F.countDistinct("topic").alias("topics"),
-        seconds,
-        # Proxies need not have had their most at one time: an upper bound.
-        F.sum("most_connections").alias("most_connections"),
-        pressure,
-        F.max("max_ratio_permille").alias("max_ratio_permille"),
-    )
-    longest = topics.orderBy(F.desc("seconds"), "topic", "observed").limit(MOST_TOPICS).toPandas()
-    worst = hours.orderBy(F.desc("seconds"), "hour_start", "throttle").limit(MOST_HOURS).toPandas()
-    ordered = worst.sort_values(["hour_start", "throttle", "observed"], ignore_index=True)
-    count = table.select("topic").where("topic IS NOT NULL").distinct().count()
-    return Slowed(longest, ordered, count, int(forgotten or 0))
+    counted = each.withColumn("of_all", F.count("topic").over(Window.partitionBy()))
+    # Connections are up to two rows, and come first.
+    return counted.orderBy(F.col("topic").isNotNull(), F.desc("seconds"), *by).limit(MOST_TOPICS + 2)
+
+
+def _quarantine(table: DataFrame) -> DataFrame:
+    """Return reason, copies."""
+    counted = table.groupBy("reason").agg(F.sum("copies").alias("copies"))
+    return counted.orderBy(F.desc("copies"), "reason").limit(MOST_QUARANTINE_REASONS)

@@ -1,11 +1,12 @@
-"""The parts of a page: sections with sentences, tables, charts and fragments of text. No pyspark here."""
+"""The parts of a page: sections with sentences, key numbers, charts, tables, lines to copy. No pyspark here."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, ClassVar, ParamSpec, TypeVar
 
 import pandas as pd
+from markupsafe import Markup
 
 Row = Mapping[str, Any]
 Given = ParamSpec("Given")
@@ -14,81 +15,71 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A Vega-Lite specification, what it shows for those who cannot see it, and how to read it.
+    """A picture, what it shows for those who cannot see it, and how to read it."""
 
-    `filtered`: the script of the page draws it for one namespace or proxy, too.
-    """
-
+    kind: ClassVar[str] = "chart"
     name: str
     title: str
     alt: str
     caption: str
-    spec: Mapping[str, Any]
-    filtered: bool = False
+    svg: Markup
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
     """A table: texts as they shall be read; `numeric` says which columns are numbers."""
 
+    kind: ClassVar[str] = "sheet"
     caption: str
     headers: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     numeric: frozenset[int]
 
 
-class Tile(NamedTuple):
-    """A key number."""
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """Key numbers by what they are."""
 
-    label: str
-    value: str
+    kind: ClassVar[str] = "tiles"
+    values: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Fragment:
     """Text to be copied as it is."""
 
+    kind: ClassVar[str] = "fragment"
     caption: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Why a section has nothing to show."""
+    """Why there is nothing to show."""
 
+    kind: ClassVar[str] = "missing"
     why: str
 
 
-Part = str | Tile | Chart | Fragment | Sheet | Missing
+Part = str | Tiles | Chart | Fragment | Sheet | Missing
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A theme of the page; `missing` says why there is nothing."""
+    """A theme of the page."""
 
     name: str
     title: str
-    missing: str
-    tiles: tuple[Tile, ...]
-    sentences: tuple[str, ...]
-    charts: tuple[Chart, ...]
-    fragments: tuple[Fragment, ...]
-    sheets: tuple[Sheet, ...]
+    parts: tuple[Part, ...]
 
 
 def section(name: str, title: str) -> Callable[[Callable[Given, Iterable[Part]]], Callable[Given, Section]]:
-    """Make a function that yields parts return the section of them; parts of one kind keep their order."""
+    """Make a function that yields parts return the section of them."""
 
     def decorated(parts_of: Callable[Given, Iterable[Part]]) -> Callable[Given, Section]:
         @wraps(parts_of)
         def made(*args: Given.args, **named: Given.kwargs) -> Section:
-            parts = list(parts_of(*args, **named))
-
-            def of(kind: type[Kind]) -> tuple[Kind, ...]:
-                return tuple(part for part in parts if isinstance(part, kind))
-
-            why = "".join(part.why for part in of(Missing))
-            return Section(name, title, why, of(Tile), of(str), of(Chart), of(Fragment), of(Sheet))
+            return Section(name, title, tuple(parts_of(*args, **named)))
 
         return made
 
@@ -112,8 +103,3 @@ def cell(write: Callable[[Any], str], column: str) -> Callable[[Row], str]:
 def rows_of(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """Return the rows of a frame by the names of their columns."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def pair(write: Callable[[Any], str], what: str) -> Callable[[Row], str]:
-    """Return what writes one figure as it was recorded and as the replay has it."""
-    return lambda row: f"{write(row[f'recorded_{what}'])} / {write(row[f'simulated_{what}'])}"

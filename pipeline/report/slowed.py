@@ -1,89 +1,93 @@
-"""Sections about overload: who was slowed, when and why. Pure functions."""
+"""The section about overload: who was slowed, when and why. Pure functions."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import pandas as pd
 
-from pipeline.report import charts
 from pipeline.report.clock import when
-from pipeline.report.facts import Facts, Overview
-from pipeline.report.parts import Missing, Part, Row, cell, rows_of, section, sheet
-from pipeline.report.units import NOTHING, count, duration, moment, plural, share, shown, size
+from pipeline.report.facts import Facts
+from pipeline.report.parts import Missing, Part, Row, cell, section, sheet
+from pipeline.report.units import NOTHING, count, duration, plural, share, shown, size
 
 _SECOND: Final = 1_000_000
+_HOUR_US: Final = 3600 * _SECOND
 _WHY: Final = {"memory": "memory of the proxy", "brokers": "the brokers' memory", "backlog": "its backlog"}
 
 
 @section("slowed", "Who was slowed")
 def slowed(facts: Facts) -> Iterator[Part]:
     """Show which topics and connections overload control slowed."""
-    found = facts.slowed
+    found = facts.found.slowed
     if found is None:
         yield Missing("Nobody has looked who was slowed yet: run the job usage.")
         return
-    if not len(found.hours):
+    if not found:
         yield "Nobody was slowed: no event says that overload control paused a connection or limited a topic."
         return
-    yield from _amounts(found.hours)
-    topics = rows_of(found.topics)
-    if topics:
-        yield (
-            f"Longest slowed was {shown(topics[0]['topic'])}, for {_seconds(topics[0]['seconds'])}, to"
-            f" {_part(topics[0])} of its natural rate in the mean, because of {_why(topics[0]['reasons'])}."
-        )
-    if found.forgotten_count:
-        yield (
-            f"The throttle forgot {plural(found.forgotten_count, 'topic')} that nobody sent to any more, and with them"
-            " their natural rates."
-        )
-    if found.topic_count > len(topics):
-        yield f"Of {count(found.topic_count)} topics those that were slowed longest are shown."
-    if topics:
-        yield sheet(
-            "Topics whose rate was limited, the longest first: bytes and messages a second, means",
-            topics,
-            {
-                "topic": cell(shown, "topic"),
-                "slowed": _did,
-                "how long": cell(_seconds, "seconds"),
-                "hours (UTC)": _hours,
-                "why": cell(_why, "reasons"),
-                "pressure": cell(_permille, "max_pressure_permille"),
-                "natural /s": lambda row: _rates(row, "natural"),
-                "allowed /s": lambda row: _rates(row, "allowed"),
-                "part": _part,
-            },
-            words=("topic", "slowed", "hours (UTC)", "why"),
-        )
+    topics = [row for row in found if row["topic"] is not None]
+    connections = [row for row in found if row["topic"] is None]
+    if all(row["observed"] for row in found):
+        yield "Nobody was slowed in fact: the throttles only observed (ObserveOnly). This is what they would have done."
+    yield from _connections(connections)
+    if not topics:
+        return
+    yield (
+        f"Longest slowed was {shown(topics[0]['topic'])}, for {_seconds(topics[0]['seconds'])}, to"
+        f" {_part(topics[0])} of its natural rate in the mean, because of {_why(topics[0]['reasons'])}."
+    )
+    if topics[0]["of_all"] > len(topics):
+        yield f"{plural(topics[0]['of_all'], 'topic')} were slowed; those that were for longest are shown."
     yield sheet(
-        "Hours in which producers were slowed",
-        rows_of(found.hours),
+        "Topics whose rate was limited, the longest first: bytes and messages a second, means",
+        topics,
         {
-            "hour (UTC)": cell(moment, "hour_start"),
-            "what": lambda row: "topics" if row["throttle"] == "adaptive" else "connections",
-            "slowed": _did,
-            "how many": lambda row: count(row["topics" if row["throttle"] == "adaptive" else "most_connections"]),
-            "how long, summed": cell(_seconds, "seconds"),
-            "highest pressure": cell(_permille, "max_pressure_permille"),
-            "most memory in use": cell(_permille, "max_ratio_permille"),
+            "topic": cell(shown, "topic"),
+            "slowed": lambda row: "would have been" if row["observed"] else "was",
+            "how long": cell(_seconds, "seconds"),
+            "hours (UTC)": _hours,
+            "why": cell(_why, "reasons"),
+            "pressure": cell(_permille, "max_pressure_permille"),
+            "natural /s": lambda row: _rates(row, "natural"),
+            "allowed /s": lambda row: _rates(row, "allowed"),
+            "part": _part,
         },
-        words=("hour (UTC)", "what", "slowed"),
+        words=("topic", "slowed", "hours (UTC)", "why"),
     )
 
 
-def _amounts(hours: pd.DataFrame) -> Iterator[str]:
-    observed = hours["observed"].astype(bool)
-    did, would = hours[~observed], hours[observed]
-    if not len(did):
-        yield "Nobody was slowed in fact: the throttles only observed (ObserveOnly); see below what they would do."
-    else:
-        yield f"Overload control slowed producers in {plural(did['hour_start'].nunique(), 'hour')}: {_amount(did)}."
-    if len(did) and len(would):
-        yield f"In ObserveOnly it would have slowed more: {_amount(would)}."
+def _connections(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        did = "would have been" if row["observed"] else "were"
+        yield (
+            f"Connections {did} paused, {_hours(row)}: up to {count(row['most_connections'])} at a time at one proxy,"
+            f" for {_seconds(row['seconds'])} summed over all, when at most {_permille(row['max_ratio_permille'])} of"
+            " the limit was in use."
+        )
 
 
-def _amount(hours: pd.DataFrame) -> str:
-    sums = hours.groupby("throttle")["seconds"].sum()
-    words = {"adaptive": "topics limited", "threshold": "connections not read"}
-    return ", ".join(f"{words[name]} for {_seconds(sums[name])}, summed" for name in words if name in sums.index)
+def _seconds(seconds: float) -> str:
+    return duration(float(seconds) * _SECOND)
+
+
+def _hours(row: Row) -> str:
+    begin, end = (when(us // 1000)[:16] for us in (row["begin_us"], row["end_us"] + _HOUR_US))
+    return f"{begin} to {end}"
+
+
+def _rates(row: Row, kind: str) -> str:
+    return f"{size(row[f'{kind}_bytes_per_second'])}, {count(row[f'{kind}_messages_per_second'])}"
+
+
+def _part(row: Row) -> str:
+    natural, allowed = row["natural_bytes_per_second"], row["allowed_bytes_per_second"]
+    return NOTHING if pd.isna([natural, allowed]).any() or natural <= 0 else share(min(1.0, allowed / natural))
+
+
+def _why(reasons: str) -> str:
+    # Reasons of several hours are joined, and so are those of an hour.
+    return ", ".join(dict.fromkeys(_WHY.get(name, name) for name in reasons.split(" and ")))
+
+
+def _permille(value: float | None) -> str:
+    return NOTHING if pd.isna(value) else share(value / 1000)

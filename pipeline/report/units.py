@@ -2,9 +2,6 @@
 
 import math
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime
 from typing import Final
 
 _SIZES: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -31,16 +28,6 @@ def shown(text: object, longest: int = LONGEST_TEXT) -> str:
 def words_of(name: object) -> str:
     """Return a name of ours, like that of a reason, as words."""
     return shown(name).replace("_", " ")
-
-
-def distinct(names: Iterable[str]) -> list[str]:
-    """Keep names apart that look alike once they are cut: bars of one name would be one bar."""
-    seen = Counter[str]()
-    found = []
-    for name in names:
-        seen[name] += 1
-        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
-    return found
 
 
 def size(bytes_: float | None) -> str:
@@ -93,13 +80,6 @@ def share(part: float | None) -> str:
     if 99.9 < percent < 100:
         return "> 99.9 %"
     return f"{percent:.1f} %" if percent % 1 else f"{percent:.0f} %"
-
-
-def moment(value: datetime | None) -> str:
-    """Write a moment that is UTC, to the second."""
-    if value is None or value != value:
-        return NOTHING
-    return value.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00")
 
 
 def plural(number: int, one: str, many: str = "") -> str:

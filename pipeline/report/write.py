@@ -5,66 +5,56 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pandas as pd
 from pyspark.sql import SparkSession
 
-from pipeline.core.calibration import refuse_promise
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import ALWAYS, Period
-from pipeline.report import earlier, future, past, slowed, words
-from pipeline.report.facts import Facts
+from pipeline.report import happened
+from pipeline.report.advice import advice
+from pipeline.report.facts import Advised, Facts
 from pipeline.report.gather import gather
 from pipeline.report.page import page_of
 from pipeline.report.parts import Section
+from pipeline.report.slowed import slowed
+from pipeline.report.summary import summary
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
     """Where the tables are and where the page goes; `conf_path` holds the advice as lines of proxy.conf.
 
-    `no_advice` says why there is none, whatever an earlier run has left in the tables. The wait that is promised is
-    by default that of the advice. Raises PipelineError for one that cannot be meant.
+    `no_advice` says why there is none, whatever an earlier run has left in the tables; `target_us` is then the wait of
+    the target. Raises PipelineError for a page that cannot be written.
     """
 
     common: CommonSettings
     to: Path
     conf_path: Path | None = None
     no_advice: str = ""
-    promised_us: float | None = None
+    target_us: float | None = None
     period: Period = ALWAYS
 
     def __post_init__(self) -> None:
-        """Refuse a promise that cannot be meant, and a page that cannot be written."""
-        if self.promised_us is not None:
-            refuse_promise(self.promised_us)
         if self.to.is_dir():
             raise PipelineError(f"--to: got the directory {self.to}, expected a file")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportSummary:
-    """The written page: its path, its size and the number of its charts."""
+    """The written page: its path and its size."""
 
     path: Path
     bytes: int
-    charts: int
 
     def __str__(self) -> str:
-        return f"{self.path}, {self.charts} charts, {self.bytes / 1e6:.1f} MB"
+        return f"{self.path}, {self.bytes / 1e3:.0f} kB"
 
 
 def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary:
     """Collect, render and write the page; raises PipelineError if there are no events or the file cannot be written."""
-    facts = gather(spark, settings.common, settings.period)
-    if settings.promised_us is not None:
-        facts = replace(facts, promised_us=settings.promised_us)
-    if settings.no_advice:
-        facts = replace(facts, advice=pd.DataFrame(), no_advice=settings.no_advice)
-    elif settings.conf_path is not None and settings.conf_path.exists():
-        facts = replace(facts, fragment=settings.conf_path.read_text("utf-8"))
-    sections = sections_of(facts)
-    data = page_of(facts, sections, datetime.now(UTC)).encode("utf-8")
+    facts = facts_of(spark, settings)
+    data = page_of(facts, sections_of(facts), settings.common.out, datetime.now(UTC)).encode("utf-8")
     try:
         settings.to.parent.mkdir(parents=True, exist_ok=True)
         # A reader of the old page sees all of it while this one is written.
@@ -73,27 +63,26 @@ def write_report(spark: SparkSession, settings: ReportSettings) -> ReportSummary
         os.replace(partial, settings.to)
     except OSError as error:
         raise PipelineError(f"--to {settings.to}: cannot be written: {error.strerror}", ExitCode.USAGE) from error
-    return ReportSummary(settings.to, len(data), sum(len(section.charts) for section in sections))
+    return ReportSummary(settings.to, len(data))
+
+
+def facts_of(spark: SparkSession, settings: ReportSettings) -> Facts:
+    """Collect what the page shows; raises PipelineError if there are no events, or some of several clusters."""
+    facts = gather(spark, settings.common, settings.period)
+    advised = facts.advised
+    if settings.no_advice:
+        target_us = advised.target_us if settings.target_us is None else settings.target_us
+        advised = Advised((), advised.calibration, target_us, none_since=settings.no_advice)
+    # A file without a chosen row is not of the run that wrote the table.
+    elif advised.chosen and settings.conf_path is not None and settings.conf_path.exists():
+        advised = replace(advised, fragment=settings.conf_path.read_text("utf-8"))
+    return replace(facts, advised=advised)
 
 
 def sections_of(facts: Facts) -> list[Section]:
     """Write all sections, in the order of the page."""
-    overview = facts.overview
-    return [
-        words.summary(facts, overview),
-        future.advice(facts, overview),
-        past.demand(facts, overview),
-        past.waits(facts, overview),
-        past.refusals(facts, overview),
-        past.storms(facts, overview),
-        past.costs(facts),
-        past.sharing(facts),
-        slowed.slowed(facts),
-        earlier.advice(facts),
-        future.whatif(facts),
-        future.calibration(facts),
-        past.quality(facts, overview),
-    ]
+    themes = (summary, advice, happened.memory, happened.waits, happened.storms, happened.who, slowed, happened.quality)
+    return [theme(facts) for theme in themes]
 
 
 def report_path(out: str, to: str | None) -> Path:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.report import colours
+from pipeline.report import charts
 from pipeline.report.clock import MOST_BINS, clock_of
 from pipeline.report.units import duration, share, shown
 
@@ -61,8 +61,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-@pytest.mark.parametrize("page", [colours.LIGHT, colours.DARK])
-@pytest.mark.parametrize("colour", colours.SERIES)
+@pytest.mark.parametrize("page", [charts.LIGHT, charts.DARK])
+@pytest.mark.parametrize("colour", charts.SERIES)
 def test_each_colour_can_be_seen_on_both_pages(colour: str, page: str) -> None:
     brighter, darker = sorted((luminance(colour), luminance(page)), reverse=True)
     assert (brighter + 0.05) / (darker + 0.05) >= LEAST_CONTRAST

@@ -1,0 +1,98 @@
+"""Who comes first: the rankings of a page in words and as JSON, and whether the first stands out at all. Pure."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from pipeline.report.clock import when
+from pipeline.report.facts import EVERYBODY, MEASURES, Facts
+from pipeline.report.parts import Row
+from pipeline.report.units import count, duration, share, shown, spread_of, words_of
+
+DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
+# Without whoever has less than a fifth, four fifths of all would still be there: there is nobody to talk to first.
+LEAST_SHARE: Final = 0.2
+# Whoever has little more than the next is one of several.
+LEAST_LEAD: Final = 1.5
+_AMOUNTS: Final[Mapping[str, Callable[[float], str]]] = {
+    "heap_byte_seconds": spread_of,
+    "direct_byte_seconds": spread_of,
+    "memory_wait_seconds": lambda seconds: duration(seconds * 1e6),
+}
+
+
+def ranking(rows: Sequence[Row], dimension: str, measure: str) -> list[Row]:
+    """Return the rows of a ranking, the first of them first."""
+    found = [row for row in rows if (row["dimension"], row["measure"]) == (dimension, measure)]
+    return sorted(found, key=lambda row: int(row["rank"]))
+
+
+def total(rows: Sequence[Row], measure: str) -> float:
+    """Return the sum over all; 0 if there is none."""
+    return float(sum(row["value"] for row in ranking(rows, EVERYBODY, measure)))
+
+
+def several(rows: Sequence[Row], dimension: str) -> bool:
+    """Return whether a dimension has more than one name: whoever is alone has all of everything."""
+    return len(ranking(rows, dimension, "requests")) > 1
+
+
+def outstanding(rows: Sequence[Row], dimension: str, measure: str) -> Row | None:
+    """Return the first of a ranking if it stands out."""
+    found = ranking(rows, dimension, measure)
+    if not found or not several(rows, dimension) or found[0]["name"] is None:
+        return None
+    second = found[1]["value"] if len(found) > 1 else 0
+    stands_out = found[0]["share"] >= LEAST_SHARE and found[0]["value"] >= LEAST_LEAD * second
+    return found[0] if stands_out else None
+
+
+def first(rows: Sequence[Row], measure: str) -> str:
+    """Name those who stand out by a measure, or say that nobody does; empty if nobody has any of it."""
+    if not total(rows, measure):
+        return ""
+    found = [row for dimension in DIMENSIONS if (row := outstanding(rows, dimension, measure))]
+    if found:
+        return ", ".join(
+            f"the {words_of(row['dimension'])} {shown(row['name'])} ({share(row['share'])})" for row in found
+        )
+    of = next((dimension for dimension in ("namespace", *DIMENSIONS) if several(rows, dimension)), None)
+    if of is None:
+        return "nobody stands out: all is of one"
+    leader = ranking(rows, of, measure)[0]
+    return f"nobody stands out; first is the {words_of(of)} {shown(leader['name'])} with {share(leader['share'])}"
+
+
+def amount_at(rows: Sequence[Row]) -> Callable[[int], str]:
+    """Return what writes who is at a place of a ranking, how much that is, and which part of all."""
+
+    def written(place: int) -> str:
+        if place >= len(rows):
+            return ""
+        row = rows[place]
+        amount = _AMOUNTS.get(row["measure"], count)(float(row["value"]))
+        return f"{shown(row['name'])}: {amount} ({share(row['share'])})"
+
+    return written
+
+
+def as_json(facts: Facts) -> str:
+    """Write what happened, the rankings, storms and the advice as JSON."""
+    overview, found = facts.overview, facts.found
+    said: dict[str, Any] = {
+        "cluster": overview.cluster,
+        "begin": when(overview.begin_us // 1000),
+        "end": when(overview.end_us // 1000),
+        "requests": overview.requests,
+        "answered": overview.answered,
+        "memory_wait_p99_us": facts.recorded.p99_us,
+        "rankings": [
+            {name: row[name] for name in ("dimension", "measure", "rank", "name", "value", "share")}
+            for dimension in DIMENSIONS
+            for measure in MEASURES
+            for row in ranking(found.rankings or (), dimension, measure)
+        ],
+        "storms": [{name: value for name, value in row.items() if name != "members"} for row in found.storms or ()],
+        "advice": facts.advised.chosen,
+    }
+    return json.dumps(said, indent=1, default=str)

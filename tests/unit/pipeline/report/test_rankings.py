@@ -1,0 +1,33 @@
+"""Who is named first, and when nobody is."""
+
+import pytest
+
+from pipeline.report.facts import EVERYBODY
+from pipeline.report.rankings import first
+from tests.support.pipeline.report_frames import ranked
+
+REQUESTS = ranked("namespace", "requests", ("t/a", 50.0), ("t/b", 50.0))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([("t/a", 70.0), ("t/b", 30.0)], "the namespace t/a (70 %)"),
+        ([("t/a", 20.0), ("t/b", 10.0), ("t/c", 5.0)], "the namespace t/a (20 %)"),
+        # All of it is of one of several.
+        ([("t/a", 100.0)], "the namespace t/a (100 %)"),
+        ([("t/a", 19.0), ("t/b", 1.0)], "nobody stands out; first is the namespace t/a with 19 %"),
+        # Two that are alike are not one.
+        ([("t/a", 45.0), ("t/b", 40.0)], "nobody stands out; first is the namespace t/a with 45 %"),
+        ([(None, 90.0), ("t/b", 10.0)], "nobody stands out; first is the namespace (unknown) with 90 %"),
+    ],
+)
+def test_the_first_is_named_where_it_stands_out(values: list[tuple[str | None, float]], said: str) -> None:
+    rows = [*REQUESTS, *ranked(EVERYBODY, "refused", (None, 100.0)), *ranked("namespace", "refused", *values)]
+    assert first(rows, "refused") == said
+
+
+def test_nothing_is_said_of_what_nobody_has_and_nobody_stands_out_alone() -> None:
+    alone = [*ranked(EVERYBODY, "requests", (None, 100.0)), *ranked("tenant", "requests", ("t", 100.0))]
+    assert first(alone, "refused") == ""
+    assert first(alone, "requests") == "nobody stands out: all is of one"
