@@ -29,15 +29,14 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_promise(parser: argparse.ArgumentParser, *, of_advice: bool = False) -> None:
-    """Declare `--p99-wait-ms`; with `of_advice` it is None where it is not given, and the advice says it."""
-    default = f"that of the advice, else {PROMISED_MS:g}" if of_advice else f"{PROMISED_MS:g}"
+def add_promise(parser: argparse.ArgumentParser) -> None:
+    """Declare `--p99-wait-ms`."""
     parser.add_argument(
         "--p99-wait-ms",
         type=float,
-        default=None if of_advice else PROMISED_MS,
+        default=PROMISED_MS,
         metavar="MS",
-        help=f"longest wait of 99 %% that is promised; errors of waits are weighed by it (default: {default})",
+        help="longest wait of 99 %% that is promised; errors of waits are weighed by it (default: %(default)g)",
     )
 
 

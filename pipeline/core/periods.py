@@ -103,8 +103,8 @@ def whole_days(events: DataFrame, period: Period) -> DataFrame:
 
 
 def of_cluster(rows: DataFrame, cluster: str | None) -> DataFrame:
-    """Choose the rows of a cluster; None is no choice."""
-    return rows if cluster is None else rows.where(F.col("cluster") == cluster)
+    """Choose the rows of a cluster, the empty one those of proxies that name none; None is no choice."""
+    return rows if cluster is None else rows.where(F.coalesce("cluster", F.lit("")) == cluster)
 
 
 def _micros(option: str, word: str | None, now: datetime | None = None) -> int | None:

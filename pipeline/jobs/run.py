@@ -122,8 +122,8 @@ class _Steps:
     def _report(self, spark: SparkSession, so_far: Outcome) -> ReportSummary:
         failed = so_far.failed.get("advise")
         why = "" if failed is None else str(failed)
-        promised_us = self._advise.target.p99_wait_us
+        target_us = self._advise.target.p99_wait_us
         settings = ReportSettings(
-            self.common, self.page, self._advise.conf_path, why, promised_us=promised_us, period=self._period
+            self.common, self.page, self._advise.conf_path, why, target_us=target_us, period=self._period
         )
         return write_report(spark, settings)

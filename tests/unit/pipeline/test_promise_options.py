@@ -20,7 +20,6 @@ SUMMARY = SimpleNamespace(
 WORK = {
     "whatif": ("whatif",),
     "advise": ("advise",),
-    "report": ("write_report",),
     "run": ("make_usage", "find_storms", "whatif", "advise", "write_report"),
 }
 
@@ -49,17 +48,10 @@ def test_one_promise_holds_for_all_that_weigh_errors(job: str, told: dict[str, A
     promised = {
         "whatif": lambda given: given.promised_us,
         "advise": lambda given: given.target.p99_wait_us,
-        "write_report": lambda given: given.promised_us,
+        "write_report": lambda given: given.target_us,
     }
     weighing = [name for name in WORK[job] if name in promised]
     assert [promised[name](told[name]) for name in weighing] == [1_234_000] * len(weighing)
-
-
-def test_without_a_promise_the_report_goes_by_the_advice(told: dict[str, Any], tmp_path: Path) -> None:
-    assert main(["whatif", "--out", str(tmp_path)]) == ExitCode.OK
-    assert told["whatif"].promised_us == PROMISED_MS * 1000
-    assert main(["report", "--out", str(tmp_path)]) == ExitCode.OK
-    assert told["write_report"].promised_us is None
 
 
 def test_run_leaves_tables_of_usage_to_the_stream_that_adds_to_them(
@@ -83,7 +75,7 @@ def test_run_tells_the_report_why_there_is_no_advice(
     monkeypatch.setattr("pipeline.jobs.run.advise", refuse)
     assert main(["run", "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.CALIBRATION
     assert told["write_report"].no_advice == "no advice: the replay is off"
-    assert told["write_report"].promised_us == 1_234_000
+    assert told["write_report"].target_us == 1_234_000
 
 
 # --- what `run` refuses before it starts anything
