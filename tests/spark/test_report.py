@@ -77,7 +77,12 @@ def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: Spar
 
 
 def test_peaks_are_of_what_one_proxy_held_at_one_time(spark: SparkSession) -> None:
-    events = [SLOW, SLOW | {"at_us": SECOND}, SLOW | {"proxy_id": "other"}, SLOW | {"carries_cost": False}]
+    events: list[dict[str, Any]] = [
+        SLOW,
+        SLOW | {"at_us": SECOND},
+        SLOW | {"proxy_id": "other"},
+        SLOW | {"carries_cost": False},
+    ]
     watch = {"kind": "watch_update", "total_us": 2, "direct_held_us": 2, "direct_byte_us": 100}
     assert peaks(frame(spark, *events, watch, watch | {"at_us": 1})) == {
         # The first has grown while the second holds its estimate; of one, its direct memory begins as the other's ends.
@@ -138,7 +143,7 @@ def test_a_page_is_of_one_cluster_which_must_be_said_where_there_are_several(
     write_rows(spark, where, SLOWED, rows(SLOWED, *slowed))
     write_rows(spark, where, REPLAYED, rows(REPLAYED, {"cluster": "east"}))
     write_rows(spark, where, ADVICE, rows(ADVICE, {"chosen": True, "promised_wait_us": 1e6}))
-    with pytest.raises(PipelineError, match="^--cluster: got none, and --out .* has events of '', 'east', 'west'"):
+    with pytest.raises(PipelineError, match=r"^--cluster: got none, and --out .* has events of '', 'east', 'west'"):
         gather(spark, where)
     facts = gather(spark, where, Period(cluster="west"))
     assert (facts.overview.cluster, facts.overview.requests, facts.overview.proxies) == ("west", 1, 1)
@@ -167,10 +172,8 @@ def test_who_has_most_is_ranked_over_the_chosen_time(spark: SparkSession, tmp_pa
     # It begins within a window, all of which counts.
     facts = gather(spark, common(tmp_path), Period(since_us=START_US + 119 * SECOND))
     found = facts.found.rankings or ()
-    assert [(row["name"], row["value"]) for row in ranking(found, "namespace", "requests")] == [
-        ("t/a", 5.0),
-        ("t/b", 1.0),
-    ]
+    requests = [(row["name"], row["value"]) for row in ranking(found, "namespace", "requests")]
+    assert requests == [("t/a", 5.0), ("t/b", 1.0)]
     assert [row["name"] for row in ranking(found, "namespace", "memory_wait_seconds")] == ["t/b", "t/a"]
     assert [(row["name"], row["share"]) for row in ranking(found, "proxy_id", "requests")] == [("p1", 1.0)]
 
@@ -183,7 +186,7 @@ def test_storms_come_with_their_members_and_slowed_topics_with_connections(spark
     members = [{"storm": 2, "rank": rank, "name": f"n{rank}", "dimension": "tenant"} for rank in range(1, 6)]
     write_rows(spark, where, STORM_MEMBERS, rows(STORM_MEMBERS, *members))
     both = {"throttle": "adaptive", "topic": "t", "reason": "memory"}
-    slowed = [
+    slowed: list[dict[str, Any]] = [
         both | {"seconds": 10.0, "natural_bytes_per_second": 8.0},
         both | {"seconds": 30.0, "natural_bytes_per_second": 4.0, "hour_start": at(3600), "reason": "backlog"},
         {"throttle": "threshold", "reason": "memory", "seconds": 1.0, "most_connections": 4},
@@ -218,24 +221,14 @@ def test_limits_of_an_uneven_fleet_are_added_up_proxy_by_proxy(spark: SparkSessi
     clock = Clock(START_US, SECOND, 10)
     proxies = timeline.limits_of_proxies(frame(spark, *events, of("other", 7, 0, 4)), clock)
     found = timeline.limits_in_force(proxies).orderBy("bin").collect()
-    assert [row["bytes"] / MIB for row in found if row["kind"] == "heap"] == [
-        100,
-        110,
-        110,
-        120,
-        120,
-        100,
-        100,
-        0,
-        100,
-        100,
-    ]
-    assert [row["bytes"] / MIB for row in found if row["kind"] == "direct"] == [1, 2, 2, 2, 2, 1, 1, 5, 1, 1]
+    heap, direct = ([row["bytes"] / MIB for row in found if row["kind"] == kind] for kind in ("heap", "direct"))
+    assert heap == [100, 110, 110, 120, 120, 100, 100, 0, 100, 100]
+    assert direct == [1, 2, 2, 2, 2, 1, 1, 5, 1, 1]
     store(spark, tmp_path, *events)
     facts = gather(spark, common(tmp_path))
-    heap = facts.recorded.memory[facts.recorded.memory["kind"] == "heap"]
+    whole = facts.recorded.memory
     assert facts.overview.limits_differ
-    assert heap["limit_mib"].max() == 120.0
+    assert whole[whole["kind"] == "heap"]["limit_mib"].max() == 120.0
 
 
 def test_the_page_is_written_whole_before_it_has_its_name(spark: SparkSession, tmp_path: Path) -> None:
