@@ -59,8 +59,6 @@ _KNOWN: Final[dict[str, Json]] = {
     "service.externalTrafficPolicy": {"enum": ["", "Local", "Cluster"]},
     "service.sessionAffinity": {"enum": ["", "ClientIP", "None"]},
     "certificate.privateKey.algorithm": {"enum": ["ECDSA", "RSA", "Ed25519"]},
-    "pipeline.mode": {"enum": ["kubernetes", "sparkOperator"]},
-    "pipeline.format": {"enum": ["parquet", "delta"]},
     "auth.token.key": {"enum": ["secret", "public"]},
     "mode": {"enum": ["native", "plain"]},
     "eventLog.sizeLimit": _QUANTITY,
@@ -75,8 +73,7 @@ _BY_PATH: Final[tuple[tuple[re.Pattern[str], Json], ...]] = (
 # Values in the form of Kubernetes' own API, which the chart passes on unchanged.
 _PASSED_ON: Final = frozenset({
     "autoscaling.behavior", "dashboards.labels", "pipeline.compact.resources", "pipeline.ingest.resources",
-    "pipeline.report.resources", "pipeline.usage.resources",
-    "pipeline.sparkOperator.sparkConf", "podSecurityContext", "resources", "securityContext",
+    "pipeline.report.resources", "podSecurityContext", "resources", "securityContext",
 })  # fmt: skip
 
 

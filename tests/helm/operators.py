@@ -1,7 +1,7 @@
 """Kinds of operators, whose schemas Kubernetes does not have: the names of the fields that the charts write.
 
 Rule: a name that is unlisted is wrong, so that a misspelt one does not wait for a cluster to be found. Names are those
-of monitoring.coreos.com/v1, cert-manager.io/v1 and sparkoperator.k8s.io/v1beta2.
+of monitoring.coreos.com/v1 and cert-manager.io/v1.
 """
 
 from collections.abc import Iterator
@@ -10,18 +10,10 @@ from typing import Any, Final
 from scripts.helm.render import Document
 
 # What stands in these is not the operator's.
-FREE: Final = {
-    *("labels", "annotations", "matchLabels", "sparkConf", "securityContext", "podSecurityContext"),
-    *("secret", "persistentVolumeClaim", "emptyDir"),
-}
+FREE: Final = {"labels", "annotations", "matchLabels"}
 MONITOR: Final = """
 selector matchLabels jobLabel port path scheme interval scrapeTimeout honorLabels relabelings metricRelabelings
 sourceLabels targetLabel regex replacement separator action authorization type credentials name key
-"""
-SPARK: Final = """
-type pythonVersion mode sparkVersion image imagePullPolicy imagePullSecrets mainApplicationFile arguments sparkConf
-volumes name secret persistentVolumeClaim emptyDir restartPolicy onFailureRetries onFailureRetryInterval driver executor
-serviceAccount instances cores memory securityContext podSecurityContext volumeMounts mountPath readOnly
 """
 NAMES: Final = {
     "monitoring.coreos.com/v1/PodMonitor": f"{MONITOR} podMetricsEndpoints",
@@ -31,10 +23,6 @@ NAMES: Final = {
 secretName duration renewBefore dnsNames privateKey algorithm encoding size rotationPolicy usages issuerRef name kind
 group
 """,
-    "sparkoperator.k8s.io/v1beta2/SparkApplication": SPARK,
-    "sparkoperator.k8s.io/v1beta2/ScheduledSparkApplication": (
-        f"{SPARK} schedule template concurrencyPolicy successfulRunHistoryLimit failedRunHistoryLimit"
-    ),
 }
 
 

@@ -116,10 +116,6 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}},
       "configData": {"brokerServiceURL": "pulsar://balancer:6650"}}, "replicaCount: got 3 with"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
-    ("a stream of a table of Parquet",
-     {"pipeline": {"enabled": True, "source": "pulsar://b:6650/a/b/c", "adminUrl": "http://b:80",
-                   "usage": {"enabled": True}}},
-     "pipeline.usage.enabled: got pipeline.format parquet, expected delta"),
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Every values file in ci/: what comes out, held against Kubernetes, the proxy's code and the last render."""
 
 import argparse
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ from tests.helm.operators import NAMES, unlisted
 
 GATEWAY_FILES = ci_files(of=GATEWAY)
 EXAMPLE_FILES = ci_files(of=EXAMPLE)
-WITH_PROXY = [path for path in (*GATEWAY_FILES, *EXAMPLE_FILES) if "spark-operator" not in path.name]
 # The oldest that the charts take, one between, the newest whose schemas there are.
 VERSIONS = ("1.25.0", "1.31.0", "1.37.0")
+# Containers of the pipeline.
+JOBS = {"ingest", "report", "compact"}
 # Containers that values files bring along.
 OF_THE_OPERATOR = {"wait", "logs"}
 MIB = 1024 * 1024
@@ -44,7 +45,6 @@ def name(path: Path) -> str:
 
 gateway_files = pytest.mark.parametrize("path", GATEWAY_FILES, ids=name)
 all_files = pytest.mark.parametrize("path", [*GATEWAY_FILES, *EXAMPLE_FILES], ids=name)
-with_proxy = pytest.mark.parametrize("path", WITH_PROXY, ids=name)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -72,7 +72,7 @@ def test_every_kind_of_an_operator_is_in_some_values_file() -> None:
     assert found >= NAMES.keys()
 
 
-@with_proxy
+@all_files
 def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
     config = config_of(rendered(path))
     warnings = [str(warning) for warning in config.warnings]
@@ -86,7 +86,7 @@ def test_the_proxy_reads_what_is_rendered_without_a_warning(path: Path) -> None:
         assert warnings == []
 
 
-@with_proxy
+@all_files
 def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
     render = rendered(path)
     extra_mib = {"all": 256}.get(path.name.removesuffix("-values.yaml"), 24 if path.is_relative_to(EXAMPLE) else 64)
@@ -96,7 +96,7 @@ def test_memory_is_what_the_proxy_itself_adds_up(path: Path) -> None:
     assert resources["requests"]["memory"] == resources["limits"]["memory"] == f"{expected_mib}Mi"
 
 
-@with_proxy
+@all_files
 def test_the_grace_period_is_what_the_proxy_takes_and_five_seconds(path: Path) -> None:
     render = rendered(path)
     config = config_of(render)
@@ -161,7 +161,7 @@ def test_slow_readers_lists_have_a_disk_larger_than_the_key_and_a_directory_that
     assert f"topicListSpillDirectory={mount['mountPath']}/spill" in conf_of(found).splitlines()
 
 
-@with_proxy
+@all_files
 def test_every_path_of_the_configuration_is_mounted(path: Path) -> None:
     render = rendered(path)
     container = proxy_container(render)
@@ -185,9 +185,6 @@ def test_every_path_of_the_configuration_is_mounted(path: Path) -> None:
 def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
     render = rendered(path)
     gateways = [each for each in render.of_kind("Deployment") if has_proxy(each["spec"]["template"]["spec"])]
-    if not gateways:
-        assert render.of_kind("Service") == []
-        return
     (deployment,) = gateways
     template = deployment["spec"]["template"]
     ports = {port["name"] for port in proxy_container(render)["ports"]}
@@ -206,56 +203,24 @@ def test_services_selectors_and_monitors_find_the_pods(path: Path) -> None:
     assert all(len(port) <= 15 for port in ports), "Kubernetes takes no longer names of ports"
 
 
-JOBS = {"compact", "ingest", "run", "usage"}
-
-
-def words_of(name: str) -> Iterator[list[str]]:
-    """Give the words of each job of a render."""
-    render = rendered(GATEWAY / f"ci/{name}-values.yaml")
-    for pod in pods(render):
-        yield from (each["args"] for each in pod["containers"] if (each.get("args") or [""])[0] in JOBS)
-    for kind in ("SparkApplication", "ScheduledSparkApplication"):
-        for document in render.of_kind(kind):
-            yield document["spec"].get("template", document["spec"])["arguments"]
-
-
-def options_of(name: str) -> dict[str, argparse.Namespace]:
-    """Give what each job is told; a word that it does not know ends the test."""
-    found = {}
-    for job, *given in words_of(name):
-        parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
-        import_module(f"pipeline.jobs.{job}").add_arguments(parser)
-        found[job] = parser.parse_args(given)
-    return found
-
-
-@pytest.mark.parametrize("name", ["pipeline-delta", "pipeline-spark-operator"])
-def test_all_jobs_share_tables_in_delta_and_each_stream_has_a_checkpoint(name: str) -> None:
-    told = options_of(name)
-    assert told.keys() == JOBS
-    assert len({each.out for each in told.values()}) == 1
-    assert {each.format for each in told.values()} == {"delta"}
-    assert told["usage"].stream
-    assert told["usage"].trigger == "1m"
-    assert len({told["usage"].checkpoint, told["ingest"].checkpoint, None}) == 3
-
-
-def test_tables_of_parquet_have_no_stream_and_another_directory() -> None:
-    told = options_of("pipeline")
-    assert told.keys() == JOBS - {"usage"}
+def test_every_job_of_the_pipeline_is_told_what_it_knows_and_shares_the_tables() -> None:
+    told = {}
+    for pod in pods(rendered(GATEWAY / "ci/pipeline-values.yaml")):
+        for job, *words in (each["args"] for each in pod["containers"] if each["name"] in JOBS):
+            parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
+            import_module(f"pipeline.jobs.{job}").add_arguments(parser)
+            told[job] = parser.parse_args(words)
+    assert told.keys() == {"ingest", "run", "compact"}
     assert {each.out for each in told.values()} == {"/data/tables"}
-    assert told["ingest"].format is None
+    assert told["run"].target_load == 1
 
 
-def test_stream_of_usage_has_one_pod_on_the_node_of_ingest() -> None:
-    (usage,) = deployment("usage")
-    assert (usage["spec"]["replicas"], usage["spec"]["strategy"]["type"]) == (1, "Recreate")
-    pod = usage["spec"]["template"]["spec"]
-    (term,) = pod["affinity"]["podAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-    (ingest,) = deployment("ingest")
-    assert term["labelSelector"]["matchLabels"].items() <= ingest["spec"]["template"]["metadata"]["labels"].items()
-
-
-def deployment(component: str) -> list[dict[str, Any]]:
-    found = rendered(GATEWAY / "ci/pipeline-delta-values.yaml").of_kind("Deployment")
-    return [each for each in found if each["metadata"]["name"].endswith(f"-{component}")]
+def test_stream_of_the_pipeline_is_asked_for_its_health_at_the_port_that_it_is_told() -> None:
+    (ingest,) = [
+        each for pod in pods(rendered(GATEWAY / "ci/pipeline-values.yaml")) for each in pod["containers"]
+        if each["name"] == "ingest"
+    ]  # fmt: skip
+    (port,) = ingest["ports"]
+    assert f"--metrics-port={port['containerPort']}" in ingest["args"]
+    assert ingest["livenessProbe"]["httpGet"] == {"path": "/metrics", "port": port["name"]}
+    assert ingest["startupProbe"]["tcpSocket"] == {"port": port["name"]}

@@ -1,6 +1,7 @@
-"""The notebook over the tables: each of its cells runs, in order, over what `usage` wrote."""
+"""The notebook over the tables: each of its cells runs, in order, where some tables are there and some are not."""
 
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -8,14 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
-from pipeline.core.tables.events import EVENTS
 from pipeline.running import session
-from pipeline.store.sinks import write_table
-from pipeline.usage.batch import make_usage
-from pipeline.usage.settings import UsageSettings
-from tests.support.pipeline.usage_events import SECOND_US, event, frame
+from tests.support.pipeline.catalog import HERE, database, fill
 
-NOTEBOOK = Path(__file__).resolve().parents[2] / "deploy" / "pipeline" / "tables.ipynb"
+NOTEBOOK = HERE / "tables.ipynb"
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
 
 def cells() -> list[str]:
@@ -30,25 +28,25 @@ def cells() -> list[str]:
 def test_every_cell_runs_over_tables_that_a_job_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    common = CommonSettings(str(tmp_path), "parquet", None, {})
-    some = [
-        *(event(n * SECOND_US, namespace="t/a", heap_byte_us=2**20 * SECOND_US, total_us=10) for n in range(3)),
-        event(9 * SECOND_US, namespace="t/b", heap_wait_us=2**20, total_us=2**21),
-        event(10 * SECOND_US, namespace="t/b", outcome="queue_full", outcome_stage="heap"),
-    ]
-    write_table(spark, common, EVENTS, frame(spark, some))
-    make_usage(spark, UsageSettings(common))
+    common = CommonSettings(str(tmp_path), None, {})
+    usual = {"date": date(2026, 1, 1), "window_start": NOON, "namespace": "t/a"}
+    with database(spark, "written"):
+        usage = {**usual, "requests": 3, "answered": 2, "refused": 1, "heap_byte_seconds": 3.0 * 2**20}
+        fill(spark, common, "usage", {**usage, "cluster": "east"}, {**usage, "cluster": "west"})
+        fill(spark, common, "waits", {**usual, "cluster": "east", "wait": "memory", "bucket": 160, "count": 5})
     monkeypatch.setenv("PIPELINE_OUT", str(tmp_path))
+    monkeypatch.chdir(HERE)
     # The one Spark of these tests has other settings, which a notebook must not change.
-    monkeypatch.setattr(session, "open_session", lambda app, settings: spark)
+    monkeypatch.setattr(session, "build_session", lambda app: spark)
     names: dict[str, Any] = {}
-    for source in cells():
-        exec(compile(source, str(NOTEBOOK), "exec"), names)
-    dearest = names["dearest"].set_index("namespace")
-    assert dearest["requests"].to_dict() == {"t/a": 3, "t/b": 2}
-    assert dearest["heap_mib_seconds"].to_dict() == {"t/a": 3.0, "t/b": 0.0}
-    assert names["by_window"][["answered", "refused"]].sum().tolist() == [4, 1]
+    with database(spark, "of_notebook"):
+        for source in cells():
+            exec(compile(source, str(NOTEBOOK), "exec"), names)
+    dearest = names["dearest"].set_index(["cluster", "namespace"])
+    assert dearest["requests"].to_dict() == {("east", "t/a"): 3, ("west", "t/a"): 3}
+    assert dearest["heap_mib_seconds"].to_dict() == {("east", "t/a"): 3.0, ("west", "t/a"): 3.0}
+    assert names["by_window"][["answered", "refused"]].sum().tolist() == [4, 2]
     assert names["requests_chart"].to_dict()["mark"]["type"] == "bar"
     (waited,) = names["waited"].to_dict("records")
-    assert (waited["count"], waited["p50_ms"]) == (5, 0.0)
-    assert waited["p99_ms"] == pytest.approx(2**20 / 1000, rel=0.05)
+    assert (waited["cluster"], waited["requests"]) == ("east", 5)
+    assert waited["p99_seconds"] == pytest.approx(2**20 / 1e6, rel=0.05)

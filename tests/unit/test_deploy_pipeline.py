@@ -16,7 +16,6 @@ from pipeline.report.write import report_path
 
 HERE = Path(__file__).resolve().parents[2] / "deploy" / "pipeline"
 PLAIN = sorted(HERE.glob("kubernetes/*.yaml"))
-OPERATOR = sorted(HERE.glob("spark-operator/*.yaml"))
 VERSIONS = ("1.30.0", "1.34.0", "1.37.0")
 
 
@@ -50,10 +49,10 @@ def test_plain_manifests_follow_the_schemas_of_kubernetes(path: Path, version: s
         kubernetes_validate.validate(document, version, strict=True)
 
 
-@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
+@pytest.mark.parametrize("path", PLAIN, ids=name)
 def test_every_argument_is_one_that_its_job_knows_and_makes_sense_before_spark_starts(path: Path) -> None:
     for document in documents(path):
-        for job, *given in under(document, "args", "arguments"):
+        for job, *given in under(document, "args"):
             assert job in JOBS
             parser = argparse.ArgumentParser(exit_on_error=False, allow_abbrev=False)
             import_module(f"pipeline.jobs.{job.replace('-', '_')}").add_arguments(parser)
@@ -64,7 +63,7 @@ def test_every_argument_is_one_that_its_job_knows_and_makes_sense_before_spark_s
                 assert conf_path(options.out, options.conf_file), "the fragment of proxy.conf would be nowhere"
 
 
-@pytest.mark.parametrize("path", [*PLAIN, *OPERATOR], ids=name)
+@pytest.mark.parametrize("path", PLAIN, ids=name)
 def test_no_container_may_gain_privileges(path: Path) -> None:
     for found in under([*documents(path)], "containers", "driver", "executor"):
         for container in found if isinstance(found, list) else [found]:

@@ -61,27 +61,8 @@ capabilities:
   drop: [ALL]
 {{- end -}}
 
-{{- /* Spark writes into its working directory and into its image's. */ -}}
-{{- define "pulsar-proxy.pipeline.sparkSecurity" -}}
-runAsNonRoot: true
-runAsUser: 10001
-allowPrivilegeEscalation: false
-capabilities:
-  drop: [ALL]
-{{- end -}}
-
 {{- define "pulsar-proxy.pipeline.claim" -}}
 {{- .Values.pipeline.storage.existingClaim | default (include "pulsar-proxy.pipeline.name" .) -}}
-{{- end -}}
-
-{{- /* Two directories: Delta would take files of Parquet in its own for left over, and delete them. */ -}}
-{{- define "pulsar-proxy.pipeline.tables" -}}
-{{- if eq .Values.pipeline.format "delta" -}}
-- --out=/data/delta
-- --format=delta
-{{- else -}}
-- --out=/data/tables
-{{- end -}}
 {{- end -}}
 
 {{- /* The volume is ReadWriteOnce and the ingest pod has it all the time: only on its node can it be had, too. */ -}}
@@ -92,13 +73,4 @@ podAffinity:
       labelSelector:
         matchLabels:
           {{- include "pulsar-proxy.pipeline.matchLabels" (dict "root" . "component" "ingest") | nindent 10 }}
-{{- end -}}
-
-{{- define "pulsar-proxy.pipeline.sparkAuthMount" -}}
-{{- if .authSecretName -}}
-volumeMounts:
-  - name: auth
-    mountPath: /secrets
-    readOnly: true
-{{- end -}}
 {{- end -}}
