@@ -39,10 +39,10 @@ GROUP BY date_trunc('HOUR', window_start), cluster, proxy_id;
 
 -- Why they were refused, a day: the column of `usage` is the reason.
 CREATE OR REPLACE VIEW refusals_by_reason AS
-SELECT date, cluster, namespace, reason, sum(refused) AS refused
-FROM usage UNPIVOT (refused FOR reason IN
+SELECT date, cluster, namespace, reason, sum(times) AS refused
+FROM usage UNPIVOT (times FOR reason IN
      (timeout_heap, timeout_heap_update, timeout_direct, timeout_other, queue_full_heap, queue_full_direct, oversize))
-WHERE refused > 0
+WHERE times > 0
 GROUP BY date, cluster, namespace, reason;
 
 -- How long requests waited, an hour: `wait` is memory, total or watch. From buckets: at most 4.5 % off.
@@ -65,7 +65,7 @@ SELECT hour_start, cluster, wait, max(whole) AS requests,
 FROM placed
 GROUP BY hour_start, cluster, wait;
 
--- The busiest second of each minute over all proxies of a cluster, and how full the fullest proxy was; null: no limit.
+-- The busiest second of each minute over all proxies of a cluster, and how full the fullest proxy was (null where it has no limit).
 CREATE OR REPLACE VIEW arrivals_by_minute AS
 WITH seconds AS (
   SELECT second, cluster, sum(requests) AS requests, sum(refused) AS refused,
@@ -80,7 +80,7 @@ SELECT date_trunc('MINUTE', second) AS minute_start, cluster,
 FROM seconds
 GROUP BY date_trunc('MINUTE', second), cluster;
 
--- Storms, with who sent most of each; a share below a fifth means that nobody stands out.
+-- Storms, with who sent most of each. A share below a fifth means that nobody stands out.
 CREATE OR REPLACE VIEW storms_and_leaders AS
 SELECT s.date, s.cluster, s.storm, s.begin, s.requests, s.peak_rate, s.usual_rate, s.refused, s.served_seconds,
        n.name AS namespace, n.requests / s.requests AS namespace_share,
@@ -101,7 +101,7 @@ SELECT date, cluster,
 FROM sharing
 GROUP BY date, cluster;
 
--- Topics whose producers were slowed, a day; `observed` means that they would have been.
+-- Topics whose producers were slowed, a day. `observed` means that they would have been.
 CREATE OR REPLACE VIEW slowed_topics AS
 SELECT date, proxy_id, topic, reason, observed,
        sum(seconds) AS seconds,
