@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.core.tables import TABLES
 from pipeline.core.tables.table import ColumnType
-from pipeline.jobs.catalog import OFFERED, statements
 
 HERE = Path(__file__).resolve().parents[3] / "deploy" / "pipeline"
 DASHBOARD: dict[str, Any] = json.loads((HERE / "grafana-tables.json").read_text("utf-8"))
@@ -27,21 +26,19 @@ QUERIES = {panel["title"]: panel["targets"][0]["rawSql"] for panel in DASHBOARD[
 
 @pytest.fixture
 def database() -> Iterator[duckdb.DuckDBPyConnection]:
-    """Give the tables, empty, and the views that `catalog` makes of those that come in parts."""
+    """Give the tables, empty."""
     with duckdb.connect() as made:
         made.execute(f"CREATE SCHEMA {SCHEMA}")
-        for name in OFFERED:
-            columns = ", ".join(f'"{column.name}" {TYPES[column.type]}' for column in TABLES[name].columns)
+        for name, table in TABLES.items():
+            columns = ", ".join(f'"{column.name}" {TYPES[column.type]}' for column in table.columns)
             made.execute(f"CREATE TABLE {SCHEMA}.{name} ({columns})")
-        for statement in statements("duckdb", SCHEMA, "tables", "parquet", OFFERED):
-            if "_added" in statement:
-                made.execute(statement)
         yield made
 
 
-def asked(database: duckdb.DuckDBPyConnection, title: str, namespace: str = "%") -> list[dict[str, Any]]:
+def asked(database: duckdb.DuckDBPyConnection, title: str, **like: str) -> list[dict[str, Any]]:
     """Run the query of a panel as Grafana would fill it in, over the hour around `HOUR`."""
-    filled = {"__from": str(HOUR_MS - 60_000), "__to": str(HOUR_MS + 60_000), "namespace:sqlstring": f"'{namespace}'"}
+    filled = {"__from": str(HOUR_MS - 60_000), "__to": str(HOUR_MS + 60_000)}
+    filled |= {f"{name}:sqlstring": f"'{like.get(name, '%')}'" for name in ("cluster", "proxy", "namespace")}
     sql = QUERIES[title]
     for name, value in filled.items():
         sql = sql.replace(f"${{{name}}}", value)
@@ -66,18 +63,22 @@ def test_every_query_names_columns_that_are_declared(database: duckdb.DuckDBPyCo
     assert asked(database, title) == []
 
 
-def test_parts_of_a_stream_are_added_up_for_the_namespaces_that_are_looked_at(
+def test_panels_are_of_the_cluster_proxy_and_namespace_that_are_looked_at(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
     usage = {"window_start": HOUR, "window_seconds": 60, "heap_byte_seconds": 120.0, "answered": 2, "refused": 1}
-    for part, namespace in ((1, "t/a"), (2, "t/a"), (1, "u/b")):
-        add(database, "usage", namespace=namespace, part=part, requests=3, **usage)
-    (row,) = asked(database, "Topic lists by outcome", "t/%")
+    for cluster, proxy, namespace in (("east", "p1", "t/a"), ("east", "p2", "t/a"), ("west", "p1", "t/a")):
+        row = {"cluster": cluster, "proxy_id": proxy, "namespace": namespace, "broker": "b1", "questions": 3}
+        add(database, "usage", requests=3, **row, **usage)
+    (row,) = asked(database, "Topic lists by outcome", cluster="east", namespace="t/%")
     assert (row["answered"], row["refused"]) == (4, 2)
-    (row,) = asked(database, "Memory booked, mean of each window", "t/%")
-    assert (row["heap"], row["direct"]) == (4.0, 0.0)
+    (row,) = asked(database, "Memory booked, mean of each window", cluster="east", proxy="p2")
+    assert (row["heap"], row["direct"]) == (2.0, 0.0)
+    assert asked(database, "Topic lists by outcome", namespace="u/%") == []
     costs = asked(database, "Namespaces that cost most")
-    assert [(row["namespace"], row["requests"]) for row in costs] == [("t/a", 6), ("u/b", 3)]
+    assert [(row["cluster"], row["requests"]) for row in costs] == [("east", 6), ("west", 3)], "clusters stay apart"
+    brokers = asked(database, "Brokers that were asked", proxy="p1")
+    assert [(row["cluster"], row["questions"]) for row in brokers] == [("east", 3), ("west", 3)]
 
 
 def test_quantiles_of_waits_are_those_of_their_buckets(database: duckdb.DuckDBPyConnection) -> None:
