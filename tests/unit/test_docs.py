@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from pipeline.ingest.health import StreamHealth
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
@@ -53,6 +54,7 @@ def code(page: Path) -> Iterator[str]:
 
 def metric_names() -> set[str]:
     named = {instrument.name.removesuffix("_total") for instrument in INSTRUMENTS} | OF_ADAPTER
+    named |= {metric.name for metric in StreamHealth().registry.collect()}
     return named | {name + suffix for name in named for suffix in SAMPLE_SUFFIXES}
 
 
