@@ -1,10 +1,10 @@
-"""Client of Pulsar's admin API: checks and sets the retention of a topic, and serves requests of other modules.
+"""Client of Pulsar's admin API: checks the retention of a topic, and asks for other modules; it changes nothing.
 
 A topic retains unread messages if its retention is not zero, and the topic itself stays if the policy for inactive
 topics does not delete it. Without both, events are gone about a minute after the last producer has left. A policy of
 the topic overrides the policy of its namespace, which overrides the broker's configuration.
 
-Rule: every request ends within its timeout; changed policies are read back. No error text holds credentials.
+Rule: every request ends within its timeout. No error text holds credentials.
 """
 
 import json
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException, HTTPMessage, HTTPResponse
-from typing import IO, Any, Final, Literal, NamedTuple
+from typing import IO, Any, Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 __all__ = ["AdminError", "Keeping", "RedirectError", "TopicAdmin", "TopicName", "topic_name"]
@@ -24,15 +24,11 @@ __all__ = ["AdminError", "Keeping", "RedirectError", "TopicAdmin", "TopicName", 
 TIMEOUT_SECONDS: Final = 30.0
 MOST_REDIRECTS: Final = 5
 LARGEST_ANSWER_BYTES: Final = 1024 * 1024
-UNLIMITED: Final = -1
 # Brokers accept only these characters in tenants and namespaces. A topic with a slash would have the old four parts,
 # and servers of the admin API do not see a name after ? or #.
 _TOPIC: Final = re.compile(r"persistent://([-=:.\w]+)/([-=:.\w]+)/([^/?#\s\x00-\x1f\x7f]+)", re.ASCII)
 
-Level = Literal["namespace", "topic"]
 Headers = Callable[[], Mapping[str, str]]
-# Reads an answer, which came from a URL.
-Take = Callable[[HTTPResponse, str], Any]
 
 
 class AdminError(Exception):
@@ -60,6 +56,11 @@ class TopicName(NamedTuple):
 
     def __str__(self) -> str:
         return f"persistent://{self.tenant}/{self.namespace}/{self.topic}"
+
+    @property
+    def path(self) -> str:
+        """Return its path in the admin API."""
+        return "/admin/v2/persistent/" + "/".join(map(_quoted, self))
 
 
 def topic_name(text: str) -> TopicName:
@@ -112,142 +113,55 @@ class TopicAdmin:
     timeout_seconds: float = TIMEOUT_SECONDS
     largest_answer_bytes: int = LARGEST_ANSWER_BYTES
 
-    # --- asking -------------------------------------------------------------------------------------
-
     def keeping(self, topic: TopicName) -> Keeping:
         """Return the policies in force for an existing topic; raise AdminError."""
         return _keeping(self._policy(topic, "retention"), self._policy(topic, "inactiveTopicPolicies"))
 
-    def partitions(self, topic: TopicName) -> int | None:
-        """Return the number of partitions, 0 for a topic without, None for no such topic; raise AdminError."""
-        try:
-            found = self._call("GET", f"{_path(topic)}/partitions")
-        except AdminError as error:
-            if error.status != 404:
-                raise
-            found = None  # no topic, or no namespace: the next request shows which
-        if isinstance(found, dict) and found.get("partitions"):
-            return int(found["partitions"])
-        return 0 if str(topic) in self._topics(topic) else None
-
-    def _topics(self, topic: TopicName) -> list[str]:
-        found = self._call("GET", f"/admin/v2/persistent/{_quoted(topic.tenant)}/{_quoted(topic.namespace)}")
-        return found if isinstance(found, list) else []
-
-    def _policy(self, topic: TopicName, name: str) -> Any:
-        """Return the policy in force for a topic, or the namespace's if topics have no policies."""
-        try:
-            return self._call("GET", f"{_path(topic)}/{name}?applied=true")
-        except AdminError as error:
-            # 405: topicLevelPoliciesEnabled=false. 403: another role may be in charge of policies of topics.
-            if error.status not in (403, 404, 405, 412):
-                raise
-        return self._call("GET", f"{_namespace_path(topic)}/{name}")
-
-    # --- changing -----------------------------------------------------------------------------------
-
-    def create_namespace(self, topic: TopicName) -> bool:
-        """Create the namespace of a topic, and its tenant in all clusters; False if it exists; raise AdminError."""
-        path = _namespace_path(topic)
-        try:
-            self._call("GET", path)
-            return False
-        except AdminError as error:
-            if error.status != 404:
-                raise
-        try:
-            self._call("PUT", path, {})
-        except AdminError as error:
-            if error.status != 404:
-                raise
-            clusters = self._call("GET", "/admin/v2/clusters")
-            tenant = {"adminRoles": [], "allowedClusters": clusters}
-            self._call("PUT", f"/admin/v2/tenants/{_quoted(topic.tenant)}", tenant)
-            self._call("PUT", path, {})
-        return True
-
-    def grow(self, topic: TopicName, partitions: int) -> None:
-        """Increase the partitions of a partitioned topic; raise AdminError."""
-        self._call("POST", f"{_path(topic)}/partitions", partitions)
-
-    def create(self, topic: TopicName, partitions: int) -> bool:
-        """Create a topic (0: without partitions); return False if it exists already; raise AdminError."""
-        path = _path(topic)
-        try:
-            if partitions:
-                self._call("PUT", f"{path}/partitions", partitions)
-            else:
-                self._call("PUT", path)
-        except AdminError as error:
-            if error.status == 409:
-                return False
-            raise
-        return True
-
-    def keep(
-        self, topic: TopicName, minutes: int = UNLIMITED, megabytes: int = UNLIMITED, level: Level = "namespace"
-    ) -> Keeping:
-        """Set the retention of the namespace, or of the topic alone; raise AdminError.
-
-        Return the policies then in force. An existing policy of the topic still overrides that of the namespace, so
-        check them.
-        """
-        path = _namespace_path(topic) if level == "namespace" else _path(topic)
-        self._call("POST", f"{path}/retention", {"retentionTimeInMinutes": minutes, "retentionSizeInMB": megabytes})
-        inactive = {
-            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
-            "maxInactiveDurationSeconds": 60,
-            "deleteWhileInactive": False,
-        }
-        self._call("POST", f"{path}/inactiveTopicPolicies", inactive)
-        return self.keeping(topic)
-
-    # --- HTTP ---------------------------------------------------------------------------------------
-
     def get(self, path: str) -> Any:
         """Return the decoded answer; raise AdminError."""
-        return self._call("GET", path)
-
-    def answer_headers(self, path: str) -> HTTPMessage:
-        """Return the headers of an answer, whose body is not read; raise AdminError."""
-        found: HTTPMessage = self._call("GET", path, take=lambda response, url: response.headers)
-        return found
-
-    def _call(self, method: str, path: str, body: object = None, take: Take | None = None) -> Any:
         problem = AdminError("no admin service is configured")
         for url in self.urls:
             if "@" in url:
                 raise AdminError("got the url of an admin service with user info (hidden), expected http://host:port")
             try:
-                return self._ask(method, url.rstrip("/") + path, body, take or self._decoded)
+                return self._ask(url.rstrip("/") + path)
             except AdminError as error:
                 if error.status and error.status < 500:
                     raise
                 problem = error
         raise problem
 
-    def _ask(self, method: str, url: str, body: object, take: Take) -> Any:
+    def _policy(self, topic: TopicName, name: str) -> Any:
+        """Return the policy in force for a topic, or the namespace's if topics have no policies."""
+        try:
+            return self.get(f"{topic.path}/{name}?applied=true")
+        except AdminError as error:
+            # 405: topicLevelPoliciesEnabled=false. 403: another role may be in charge of policies of topics.
+            if error.status not in (403, 404, 405, 412):
+                raise
+        return self.get(f"{_namespace_path(topic)}/{name}")
+
+    def _ask(self, url: str) -> Any:
         for _ in range(MOST_REDIRECTS):
-            answer = self._request(method, url, body, take)
+            answer = self._request(url)
             if not isinstance(answer, _Elsewhere):
                 return answer
             url = _next_url(url, answer.location)
         raise RedirectError(f"{_shown_url(url)}: more than {MOST_REDIRECTS} redirects")
 
-    def _request(self, method: str, url: str, body: object, take: Take) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", "Accept": "application/json", **self.headers()}
+    def _request(self, url: str) -> Any:
+        headers = {"Accept": "application/json", **self.headers()}
         try:
-            request = urllib.request.Request(url, method=method, data=data, headers=headers)
+            request = urllib.request.Request(url, headers=headers)
             with self._opener.open(request, timeout=self.timeout_seconds) as response:
-                return take(response, url)
+                return self._decoded(response, url)
         except urllib.error.HTTPError as error:
             with error:
                 if error.code in (301, 302, 307, 308) and error.headers.get("Location"):
                     return _Elsewhere(error.headers["Location"])
                 text = error.read(self.largest_answer_bytes)
             said = text.decode(errors="replace") or str(error.reason)
-            raise AdminError(f"{method} {_shown_url(url)}: {error.code}{_reason(text)}", error.code, said) from None
+            raise AdminError(f"{_shown_url(url)}: {error.code}{_reason(text)}", error.code, said) from None
         except (OSError, HTTPException, ValueError) as error:
             problem = getattr(error, "reason", None) or error
             shown = getattr(problem, "strerror", None) or str(problem) or type(problem).__name__
@@ -274,7 +188,7 @@ class _Elsewhere(NamedTuple):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Leaves redirects to the caller: brokers redirect PUT and POST to the owner, and urllib follows neither."""
+    """Leaves redirects to the caller: urllib would follow them to anywhere, with credentials."""
 
     def http_error_302(
         self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage
@@ -319,10 +233,6 @@ def _reason(text: bytes) -> str:
 def _shown_url(url: str) -> str:
     """Return a URL without its query, for error texts; user info was refused before."""
     return url.partition("?")[0]
-
-
-def _path(topic: TopicName) -> str:
-    return f"/admin/v2/persistent/{_quoted(topic.tenant)}/{_quoted(topic.namespace)}/{_quoted(topic.topic)}"
 
 
 def _namespace_path(topic: TopicName) -> str:

@@ -18,10 +18,11 @@ class DataLossError(PipelineError):
 
 
 class TopicError(PipelineError):
-    """A topic or its cluster cannot be reached, refuses, or does not answer in time."""
+    """A topic or its cluster cannot be reached, refuses (`status`, as of HTTP), or does not answer in time."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message, ExitCode.SOURCE)
+        self.status = status
 
 
 _KINDS: Final = {kind.__name__: kind for kind in (DataLossError, TopicError)}

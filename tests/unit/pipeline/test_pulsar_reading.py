@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pulsar
 import pyarrow as pa
@@ -15,8 +14,8 @@ from pipeline.sources.pulsar.offsets import Position, Range
 from pipeline.sources.pulsar.options import PulsarSettings
 from pipeline.sources.pulsar.source import SCHEMA
 
-SETTINGS = PulsarSettings("pulsar://a", "persistent://t/n/x", "http://a", read_timeout_seconds=5)
-PART = Range("t", 2, Position(5, -1), Position(5, 2), (5,))
+SETTINGS = PulsarSettings("pulsar://a", "persistent://t/n/x", "http://a")
+PART = Range("t", Position(5, -1), Position(5, 2), (5,))
 
 
 @dataclass
@@ -36,19 +35,16 @@ class Message:
     def has_null_value(self) -> bool:
         return self.null
 
-    def publish_timestamp(self) -> int:
-        return 1000 + self.entry
-
-    def partition_key(self) -> str:
-        return "k" if self.entry else ""
-
 
 @dataclass
 class Reader:
-    """Brings its messages, then nothing; each wait for one takes as long of virtual time."""
+    """Brings its messages, then nothing; each wait for one takes as long of virtual time. It is its own client."""
 
     messages: list[Message]
     now: float = 0.0
+
+    def create_reader(self, *_: object, **__: object) -> "Reader":
+        return self
 
     def read_next(self, timeout_millis: int) -> Message:
         if not self.messages:
@@ -60,8 +56,8 @@ class Reader:
         return bool(self.messages)
 
 
-def read(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> list[dict[str, Any]]:
-    """Give the rows of a range whose end the topic has; nobody waits for it."""
+def read(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> list[pa.RecordBatch]:
+    """Give the batches of a range whose end the topic has; nobody waits for it."""
     reader = Reader([*messages])
 
     @contextmanager
@@ -69,32 +65,36 @@ def read(monkeypatch: pytest.MonkeyPatch, *messages: Message) -> list[dict[str, 
         yield reader
 
     monkeypatch.setattr(reading, "connected", give)
-    monkeypatch.setattr(reading, "reading", lambda *_: reader)
     batches = list(reading.read_range(SETTINGS, PART, lambda: reader.now))
     assert reader.now == 0
-    return [row for batch in batches for row in batch.to_pylist()]
+    return batches
+
+
+def values(batches: list[pa.RecordBatch]) -> list[bytes]:
+    return [value for batch in batches for value in batch.to_pydict()["value"]]
 
 
 def test_range_ends_at_the_end_of_the_topic_without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(read(monkeypatch, Message(5, 0), Message(5, 2, 0), Message(5, 2, 1))) == 3
+    (batch,) = read(monkeypatch, Message(5, 0), Message(5, 2, 0), Message(5, 2, 1))
+    assert batch.to_pydict() == {
+        "value": [b"{}"] * 3,
+        "topic": ["t"] * 3,
+        "ledger_id": [5] * 3,
+        "entry_id": [0, 2, 2],
+    }
 
 
 def test_tombstones_are_no_events_but_empty_messages_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     found = read(monkeypatch, Message(5, 0, content=b"", null=True), Message(5, 1, content=b""), Message(5, 2))
-    assert [row["value"] for row in found] == [b"", b"{}"]
+    assert values(found) == [b"", b"{}"]
 
 
 def test_batches_are_bounded_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "BATCH_ROWS", 3)
     monkeypatch.setattr(reading, "BATCH_BYTES", 10)
-    batcher = reading.Batcher("t", 0)
-    sizes = []
-    for length in (1, 1, 1, 10, 4, 4, 4):
-        batcher.add(b"x" * length, 1, 1, -1, 0, "")
-        if batcher.is_full:
-            sizes += [batch.num_rows for batch in batcher.take()]
-    assert sizes == [3, 1, 3]
-    assert list(batcher.take()) == []
+    lengths = (1, 1, 1, 10, 4, 4, 4)
+    found = read(monkeypatch, *(Message(5, 2, index, b"x" * length) for index, length in enumerate(lengths)))
+    assert [batch.num_rows for batch in found] == [3, 1, 3]
 
 
 def test_batches_have_the_columns_that_spark_is_told() -> None:
