@@ -13,7 +13,6 @@ from typing import Final
 from pipeline.core.errors import ExitCode, PipelineError
 
 JOBS: Final[dict[str, str]] = {
-    "init-topic": "create the topic of the event log, have its namespace keep messages, and verify it",
     "ingest": "read events from files or a topic, check them, and write the table `events`",
     "usage": "say who costs how much: by tenant, namespace, principal, client version and window",
     "storms": "find bursts of arrivals: how large, who, how long until everybody was served",

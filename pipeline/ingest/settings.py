@@ -108,7 +108,7 @@ def _directory(source: str) -> str:
 
 def _refuse_idle(options: argparse.Namespace, *, is_topic: bool) -> None:
     idle = {
-        "--source names files, and these are for topics": () if is_topic else (*pulsar.OF_TOPICS, "max_events"),
+        "--source names files, and these are for topics": () if is_topic else pulsar.OF_TOPICS,
         "--source names a topic, and these are for files": OF_FILES if is_topic else (),
     }
     _refuse_given(options, idle)

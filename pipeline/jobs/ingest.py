@@ -10,6 +10,7 @@ from pipeline.ingest.health import StreamHealth
 from pipeline.ingest.stream import follow
 from pipeline.running.session import at_work
 from pipeline.running.stopping import set_by_sigterm
+from pipeline.sources.pulsar import require_topic
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +22,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what became of the input; raises PipelineError. SIGTERM ends it after its batch."""
     settings, most, stop = told.ingest_settings(options), told.most_quarantined(options), set_by_sigterm()
+    if settings.topic is not None:
+        # Without Spark, for a cluster that is away.
+        require_topic(settings.topic)
     health = StreamHealth()
     with at_work("ingest", settings.common) as spark:
         if options.metrics_port is not None:

@@ -67,6 +67,13 @@ class Admin:
         else:
             self.call("PUT", path)
 
+    def keep_messages(self, namespace: str) -> None:
+        """Have all topics of a namespace keep their messages, and stay themselves, as docs/event-topic.md says."""
+        forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+        self.call("POST", f"/admin/v2/namespaces/{namespace}/retention", forever)
+        inactive = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": False}
+        self.call("POST", f"/admin/v2/namespaces/{namespace}/inactiveTopicPolicies", inactive)
+
     def delete_topic(self, topic: str) -> None:
         """Delete `topic`, which has no partitions, whoever uses it."""
         self.call("DELETE", f"/admin/v2/{_topic_path(topic)}?force=true")

@@ -1,23 +1,18 @@
 """Own a topic of events: made to keep them, filled, rolled over, trimmed; and what is read of it without Spark."""
 
 import json
-from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import pulsar
-from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from pipeline.sources.pulsar.options import PulsarSettings
-from pipeline.sources.pulsar.source import EventsReader, EventsStreamReader
+from pipeline.sources.pulsar.source import EventsStreamReader
 from tests.pulsar.admin import Admin, AdminError
 from tests.pulsar.messages import connect
-from tests.support.patience import patient
 from tests.support.pipeline.event_lines import event
-
-KEPT: Final = {"retentionTimeInMinutes": 60, "retentionSizeInMB": 100}
-NOT_KEPT: Final = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
 
 
 class EventTopic:
@@ -29,14 +24,11 @@ class EventTopic:
         self._admin = admin
         self._namespace = namespace
         self._service_url = service_url
-        self.retention(KEPT)
-        inactive = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": False}
-        admin.call("POST", f"/admin/v2/namespaces/{namespace}/inactiveTopicPolicies", inactive)
+        admin.keep_messages(namespace)
         admin.create_topic(self.name, partitions)
 
     def settings(self, **more: Any) -> PulsarSettings:
-        given = {"admin_url": self._admin.url, "read_timeout_seconds": round(patient(30)), **more}
-        return PulsarSettings(self._service_url, self.name, **given)
+        return PulsarSettings(self._service_url, self.name, self._admin.url, **more)
 
     def send(self, count: int, batch: int = 50) -> None:
         """Send so many events, `batch` in an entry; 1: each in an entry that is no batch."""
@@ -74,7 +66,7 @@ class EventTopic:
 
     def trim(self, partition: int | None = None) -> None:
         """Have the broker delete every ledger that is closed, as it does when retention is over."""
-        self.retention(NOT_KEPT)
+        self.keep_nothing()
         before = self.ledgers(partition)
         for _ in range(200):
             self._admin.call("POST", f"{self._path(partition)}/trim")
@@ -82,7 +74,7 @@ class EventTopic:
                 break
         else:
             raise AssertionError(f"{self.name} still has {self.ledgers(partition)}")
-        self.retention(KEPT)
+        self._admin.keep_messages(self._namespace)
 
     def ledgers(self, partition: int | None = None) -> list[int]:
         stats = self._admin.call("GET", f"{self._path(partition)}/internalStats")
@@ -91,8 +83,9 @@ class EventTopic:
     def grow(self, partitions: int) -> None:
         self._admin.call("POST", f"{self._path(None)}/partitions", partitions)
 
-    def retention(self, policy: Mapping[str, int]) -> None:
-        self._admin.call("POST", f"/admin/v2/namespaces/{self._namespace}/retention", policy)
+    def keep_nothing(self) -> None:
+        nothing = {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}
+        self._admin.call("POST", f"/admin/v2/namespaces/{self._namespace}/retention", nothing)
 
     def _path(self, partition: int | None) -> str:
         path = f"/admin/v2/persistent/{self._namespace}/events"
@@ -104,7 +97,6 @@ class Stream:
     """A stream as Spark drives it, batch by batch; `offset` is what its checkpoint would hold."""
 
     settings: PulsarSettings
-    limit: ReadLimit
     offset: dict[str, Any] | None = None
     batches: list[list[int]] = field(default_factory=list)
 
@@ -114,7 +106,7 @@ class Stream:
         while True:
             reader = EventsStreamReader(self.settings)
             start = self.offset if self.offset is not None else reader.initialOffset()
-            end = reader.latestOffset(start, self.limit)
+            end = reader.latestOffset(start, ReadAllAvailable())
             if end == start:
                 self.offset = end
                 return read
@@ -124,12 +116,11 @@ class Stream:
 
 
 def read_all(settings: PulsarSettings) -> list[int]:
-    """Read a topic as a batch."""
-    reader = EventsReader(settings)
-    return numbers(reader, reader.partitions())
+    """Read all that a topic has now."""
+    return Stream(settings).run()
 
 
-def numbers(reader: EventsReader | EventsStreamReader, parts: Any) -> list[int]:
+def numbers(reader: EventsStreamReader, parts: Any) -> list[int]:
     return [
         json.loads(value.as_py())["seq"]
         for part in parts

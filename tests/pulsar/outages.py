@@ -101,8 +101,7 @@ def clients_at(service_url: str, directory: Path, broker: Broker, name: str) -> 
         namespace = f"public/{name}-{each}"
         admin.create_namespace(namespace)
         # What all have received stays: it is read once more at the end.
-        forever = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-        admin.call("POST", f"/admin/v2/namespaces/{namespace}/retention", forever)
+        admin.keep_messages(namespace)
         admin.call("POST", f"/admin/v2/namespaces/{namespace}/deduplication", each == ONCE)
         topics.append(f"persistent://{namespace}/topic")
         admin.create_topic(topics[-1])

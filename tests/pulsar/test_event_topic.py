@@ -36,11 +36,11 @@ def keys(broker: Broker, topic: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("partitions", [0, 3])
 async def test_events_arrive_and_the_topic_keeps_them(
-    broker: Broker, admin: Admin, direct: pulsar.Client, topic: str, partitions: int
+    broker: Broker, admin: Admin, direct: pulsar.Client, namespace: str, topic: str, partitions: int
 ) -> None:
-    policies = TopicAdmin((broker.admin_url,))
-    assert policies.create(topic_name(topic), partitions)
-    assert policies.keep(topic_name(topic)).keeps
+    admin.create_topic(topic, partitions)
+    admin.keep_messages(namespace)
+    assert TopicAdmin((broker.admin_url,)).keeping(topic_name(topic)).keeps
     async with running_log(**keys(broker, topic)) as log:
         await log.said("the topic keeps events")
         assert log.counters.event_log.topic_keeps is True
@@ -62,7 +62,7 @@ async def test_topic_that_would_lose_events_is_warned_about(broker: Broker, name
         log.give(10)
         await log.written(10)
     assert line["level"] == "warning"
-    assert line["change"] == f"retention and inactive-topic policy of {namespace} (pulsar-proxy-pipeline init-topic)"
+    assert line["change"] == f"retention and inactive-topic policy of {namespace} (pulsar-admin namespaces)"
     assert log.counters.event_log.topic_keeps is False
 
 
@@ -85,7 +85,7 @@ async def test_topic_that_takes_no_more_costs_events_that_are_counted(
 async def test_broker_that_was_away_gets_all_that_fitted_and_is_told_of_the_rest(own_broker: Standalone) -> None:
     topic = "persistent://public/default/events"
     settings = keys(own_broker.broker, topic) | {"eventLogBufferMB": "1"}
-    await asyncio.to_thread(TopicAdmin((own_broker.broker.admin_url,)).keep, topic_name(topic))
+    await asyncio.to_thread(Admin(own_broker.broker.admin_url).keep_messages, "public/default")
     async with running_log(**settings) as log:
         log.give(100)
         await log.written(100)

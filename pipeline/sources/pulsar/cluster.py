@@ -66,7 +66,7 @@ class Cluster:
         except TopicError as error:
             if error.status != _NOT_FOUND:
                 raise
-            raise TopicError(f"{topic} does not exist: create it (docs/event-topic.md)") from None
+            raise TopicError(f"{topic} does not exist: create it (pulsar-admin topics create-partitioned-topic)") from None
         return {name: state_of(name, stats) for name, stats in every.items()}
 
     def require_keeping(self) -> None:
@@ -85,7 +85,7 @@ class Cluster:
             return
         if kept.keeps:
             return
-        text = f"{topic} does not keep its messages: {'; '.join(kept.problems())}: set it (docs/event-topic.md)"
+        text = f"{topic} does not keep its messages: {'; '.join(kept.problems())}: set them (pulsar-admin namespaces)"
         if self._settings.on_data_loss == "fail":
             raise TopicError(text)
         warn(text)

@@ -17,8 +17,8 @@ class EventKeys:
     event_log_topic = Key(
         "eventLogTopic", "", text(), section=EVENTS,
         doc="Pulsar topic for events, as `persistent://tenant/namespace/topic`; requires the extra `events`. The "
-        "namespace must retain messages (`pulsar-proxy-pipeline init-topic`), or unread events are lost. Empty: no "
-        "topic.",
+        "namespace must retain messages (`pulsar-admin namespaces set-retention`), or unread events are lost. Empty: "
+        "no topic.",
     )  # fmt: skip
     event_log_topic_service_url = Key(
         "eventLogTopicServiceURL", "", text(), section=EVENTS,

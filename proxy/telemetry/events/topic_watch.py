@@ -79,7 +79,7 @@ class TopicWatch:
 
     def _log_change(self, found: Keeping | str) -> None:
         topic, namespace = str(self._topic), f"{self._topic.tenant}/{self._topic.namespace}"
-        change = f"retention and inactive-topic policy of {namespace} (pulsar-proxy-pipeline init-topic)"
+        change = f"retention and inactive-topic policy of {namespace} (pulsar-admin namespaces)"
         if isinstance(found, str):
             self._log.warning("not known whether the topic keeps events", topic=topic, detail=found, change=change)
         elif found.keeps:

@@ -24,7 +24,7 @@ def parsed(*words: str) -> IngestSettings:
 def test_source_is_a_directory_or_a_topic() -> None:
     assert parsed("--source", "files:a/b").source == parsed("--source", "a/b").source == "a/b"
     assert parsed("--source", "a/b").topic is None
-    topic = parsed("--source", "pulsar://127.0.0.1:6650/t/n/events").topic
+    topic = parsed("--source", "pulsar://127.0.0.1:6650/t/n/events", "--admin-url", "http://a:8080").topic
     assert topic is not None
     assert topic.topic == "persistent://t/n/events"
 
@@ -51,10 +51,13 @@ TOPIC = "pulsar://a/t/n/x"
     ("words", "problem"),
     [
         (
-            ["a", "--start", "latest", "--auth", "token"],
-            r"--start, --auth: --source names files, and these are for topics",
+            ["a", "--max-entries", "5", "--auth-file", "f"],
+            r"--max-entries, --auth-file: --source names files, and these are for topics",
         ),
-        ([TOPIC, "--max-files", "5"], r"--max-files: --source names a topic, and these are for files"),
+        (
+            [TOPIC, "--admin-url", "http://a:8080", "--max-files", "5"],
+            r"--max-files: --source names a topic, and these are for files",
+        ),
         (["a", "--trigger", "1s", "--fail-if-quarantined", "1"], r"--fail-if-quarantined: got it with --trigger"),
     ],
 )
