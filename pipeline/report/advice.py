@@ -122,9 +122,9 @@ def _trust(judged: dict[str, Judged]) -> Iterator[Part]:
         yield f"{whole.refusals}."
     if row["late_p99_us"] >= LATE_US:
         yield (
-            f"The machine was late: by {duration(row['late_p50_us'])} in the median, and by"
-            f" {duration(row['late_p99_us'])} or more in 1 % of the answered requests. No limit changes that, and it is"
-            " no error of the replay."
+            f"The machine itself delayed requests: by {duration(row['late_p50_us'])} in the median, and by"
+            f" {duration(row['late_p99_us'])} or more in 1 % of the answered ones. No limit changes that, and it is no"
+            " error of the replay."
         )
     yield (
         "Clients come when they came, retries are in the record as arrivals, and brokers take as long as they took,"
@@ -138,8 +138,8 @@ def _trust(judged: dict[str, Judged]) -> Iterator[Part]:
             "answered": _both(count, "ok"),
             "refused": _both(count, "refused"),
             "cancelled": _both(count, "cancelled"),
-            "waits of the answered: p50": _both(duration, "p50_us"),
-            "p99": _both(duration, "p99_us"),
+            "p50 of the answered": _both(duration, "p50_us"),
+            "p99 of the answered": _both(duration, "p99_us"),
             "error": cell(share, "error"),
         },
         words=("proxy",),

@@ -88,7 +88,8 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
             rows(CALIBRATION, _first("proxy_id", MOST_PROXIES)) or [],
             points[0]["promised_wait_us"] if points else PROMISED_MS * 1000,
         )
-    words = "" if period == ALWAYS else str(period)
+    time = Period(period.since_us, period.until_us)
+    words = "" if time == ALWAYS else str(time)
     return Facts(overview, over_time(events, overview.clock), found, advised, words)
 
 

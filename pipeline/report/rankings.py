@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from pipeline.report.clock import when
 from pipeline.report.facts import EVERYBODY, MEASURES, Facts
 from pipeline.report.parts import Row
 from pipeline.report.units import count, duration, share, shown, spread_of, words_of
@@ -81,8 +80,8 @@ def as_json(facts: Facts) -> str:
     overview, found = facts.overview, facts.found
     said: dict[str, Any] = {
         "cluster": overview.cluster,
-        "begin": when(overview.begin_us // 1000),
-        "end": when(overview.end_us // 1000),
+        "begin_us": overview.begin_us,
+        "end_us": overview.end_us,
         "requests": overview.requests,
         "answered": overview.answered,
         "memory_wait_p99_us": facts.recorded.p99_us,
@@ -92,7 +91,7 @@ def as_json(facts: Facts) -> str:
             for measure in MEASURES
             for row in ranking(found.rankings or (), dimension, measure)
         ],
-        "storms": [{name: value for name, value in row.items() if name != "members"} for row in found.storms or ()],
+        "storms": found.storms or [],
         "advice": facts.advised.chosen,
     }
     return json.dumps(said, indent=1, default=str)

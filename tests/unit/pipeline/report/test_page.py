@@ -152,7 +152,7 @@ def test_a_wait_of_99_percent_is_of_all_requests_or_says_of_whom(text: str) -> N
     of_whom = re.findall(r"(?:99 %|p99)[^.;<]*", text)
     assert len(of_whom) >= 6
     others = [said for said in of_whom if "of all" not in said and "answered" not in said]
-    # The name of a line, and a column beside the one that says of whom.
+    # The name of a line, and what follows "half of the requests".
     assert {said.strip() for said in others} <= {"p99", "99 % at most about 1"}
 
 
@@ -224,7 +224,7 @@ def test_rankings_and_advice_are_there_as_json() -> None:
         ),
         (
             lambda: advised(calibration=[row | {"late_p50_us": 2e4, "late_p99_us": 4e5} for row in calibration()]),
-            "The machine was late: by 20 ms in the median, and by 400 ms",
+            "The machine itself delayed requests: by 20 ms in the median, and by 400 ms",
         ),
         (
             lambda: advised(
