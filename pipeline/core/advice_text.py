@@ -115,7 +115,8 @@ def _memory(which: int, advice: Advice) -> str:
     """Describe what led to the heap (0) or to the direct memory (1)."""
     peak = (advice.final.peak_heap_bytes, advice.final.peak_direct_bytes)[which]
     largest, floor, watch = advice.largest[which], advice.floor[which], advice.watch.size_bytes
-    least = f", not below {_mib(floor)} MiB, which was seen in use" if floor > largest else ""
+    seen = floor * 100 // advice.unproven_percent if which else floor
+    least = f", not below {_mib(seen)} MiB, which was seen in use" if floor > largest else ""
     room = f", {_mib(watch)} MiB of it for watchers" if watch and which else ""
     return f"peak in the replay {_mib(peak)} MiB, largest single list {_mib(largest)} MiB{least}{room}"
 

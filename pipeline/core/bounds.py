@@ -54,16 +54,17 @@ def direct_for(lists_bytes: int, unproven_percent: int) -> int:
 
 
 def floor_of(
-    largest_bytes: tuple[int, int], peak_bytes: tuple[int, int], outstanding: int, fleet: int
+    largest_bytes: tuple[int, int], peak_bytes: tuple[int, int], outstanding: int, fleet: int, unproven_percent: int
 ) -> tuple[int, int]:
-    """Return the least heap and direct memory to advise for each proxy of a fleet so many times the recorded one.
+    """Return the least heap and direct memory that lists have at each proxy of a fleet so many times the recorded one.
 
     Both hold the largest list, and what was seen in use at once; of heap memory the largest list as often as questions
-    are out at a broker, if that is less.
+    are out at a broker, if that is less; of direct memory the part that `direct_for` makes the whole of again.
     """
     heap, direct = largest_bytes
     seen_heap, seen_direct = peak_bytes
-    return max(heap, -(-min(seen_heap, heap * outstanding) // fleet)), max(direct, -(-seen_direct // fleet))
+    part = -(-seen_direct * unproven_percent // (100 * fleet))
+    return max(heap, -(-min(seen_heap, heap * outstanding) // fleet)), max(direct, part)
 
 
 def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:

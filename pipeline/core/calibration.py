@@ -11,7 +11,7 @@ mean of the proxies' own, each at most 1 and weighed by its requests. So a small
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -126,56 +126,57 @@ class Trust:
         if self.min_requests < 1:
             raise PipelineError(f"--min-requests: got {self.min_requests}, expected 1 or more")
 
-    def in_all(self, judged: Judged | None, waited: int, unproven_percent: int = 100) -> Judged:
+    def in_all(self, judged: Judged | None, waited: int, not_replayed: Sequence[str] = ()) -> Judged:
         """Return the judgement of all proxies unchanged; raises PipelineError, exit code 3, if it cannot be trusted.
 
-        `waited` requests waited for memory or were refused; `unproven_percent` is the part of direct memory that
-        clients had which have not shown that they read.
+        `waited` requests waited for memory or were refused; `not_replayed` are settings without which rules were in
+        force that the replay does not know.
         """
-        why = self._doubt(judged, waited, unproven_percent)
+        why = self._doubt(judged, waited, not_replayed)
         if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
         return judged
 
-    def _doubt(self, judged: Judged | None, waited: int, unproven_percent: int) -> str:
+    def _doubt(self, judged: Judged | None, waited: int, not_replayed: Sequence[str]) -> str:
         if judged is None:
             return "the replay was not held against what was recorded, expected it to be: run the job whatif"
         row = judged.row
         if row["requests"] < self.min_requests:
             return (
                 f"{row['requests']} requests could be compared with what was recorded, expected at least"
-                f" {self.min_requests} (--min-requests)"
+                f" {self.min_requests} (--min-requests): record for longer"
             )
         if waited < LEAST_WAITED * row["requests"]:
             return (
                 f"nobody waited: {waited} of {row['requests']} requests had to wait for memory, expected at least"
-                f" {100 * LEAST_WAITED:g} %, since a calm recording does not show what smaller limits do; record a storm,"
-                " or with smaller limits"
+                f" {100 * LEAST_WAITED:g} %, since a calm recording does not show what smaller limits do: record a"
+                " storm, or with smaller limits"
             )
         if row["imputed_share"] > self.max_imputed:
             return (
                 f"{100 * row['imputed_share']:.1f} % of the requests have sizes or times of others, expected at most"
-                f" {100 * self.max_imputed:g} % (--max-imputed); raise the limits and record again"
+                f" {100 * self.max_imputed:g} % (--max-imputed): raise the limits and record again"
             )
         # Turned round, so that what is no number is not trusted either.
         if not judged.error <= self.max_error:
             return (
                 f"the replay of the recorded limits has an error of {judged.error:.3f}, expected at most"
                 f" {self.max_error} (--max-error): outcomes differ by {judged.outcome_error:.3f}, the p99 of waits by"
-                f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average"
-                f"{_of_share(unproven_percent)}"
+                f" {judged.wait_error:.3f} ({judged.waits}), single proxies by {judged.mean_error:.3f} on average;"
+                f" what may help: {_next_step(judged, not_replayed)}"
             )
         return ""
 
 
-def _of_share(unproven_percent: int) -> str:
-    if unproven_percent == 100:
-        return ""
-    return (
-        f"; clients that have not shown that they read had {unproven_percent} % of direct memory"
-        " (topicListUnprovenReadersMemoryPercent), and how they take turns for it is not replayed: record again with"
-        " 100 there, or with limits so large that few wait"
-    )
+def _next_step(judged: Judged, not_replayed: Sequence[str]) -> str:
+    late_us = judged.row["late_p99_us"]
+    if not_replayed:
+        return f"record again with {' and '.join(not_replayed)}, since the rules of other values are not replayed"
+    if late_us >= LATE_US and late_us > judged.recorded_us:
+        return f"record on a machine that is less busy: this one was late by {late_us / 1000:.0f} ms"
+    if judged.outcome_error <= judged.wait_error and judged.whole_us == judged.promised_us:
+        return f"promise more than {judged.promised_us / 1000:g} ms (--p99-wait-ms), if clients may wait longer"
+    return "record again with more memory, so that fewer wait and fewer are refused"
 
 
 def judge(rows: Iterable[Row], promised_us: float) -> dict[str, Judged]:

@@ -26,7 +26,7 @@ from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, RE
 from pipeline.jobs.whatif import Say, is_fragment, replay_path, run_row, scenario_rows, withdraw_advice
 from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
-from pipeline.replay.traces import LIMIT_NAMES, Prepared, limit_values, limits_of, prepared_before, seen_of
+from pipeline.replay.traces import LIMIT_NAMES, Prepared, SeenMemory, limit_values, limits_of, prepared_before, seen_of
 from pipeline.replay.windows import window_rows
 from pipeline.report.units import size
 from pipeline.running.session import at_work
@@ -114,7 +114,8 @@ class _Trials:
         """Return the least memory of both kinds that may be advised to a proxy of that fleet."""
         outstanding = self.prepared.usual_limits.max_outstanding_per_broker
         seen = self.prepared.seen
-        return floor_of(self.prepared.largest, (seen.peak_heap_bytes, seen.peak_direct_bytes), outstanding, fleet)
+        peaks = seen.peak_heap_bytes, seen.peak_direct_bytes
+        return floor_of(self.prepared.largest, peaks, outstanding, fleet, seen.unproven_readers_percent)
 
     def allows(self, point: Point) -> bool:
         """Return whether a point is above the floor of its fleet."""
@@ -151,8 +152,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     before = read_table(spark, common, REPLAYED).collect()
     of_all = [seen_of(row) for row in before]
     waited = max((seen.waited for seen in of_all), default=0)
-    percent = min((seen.unproven_readers_percent for seen in of_all), default=100)
-    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), waited, percent)
+    judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), waited, _not_replayed(of_all))
     tried = whole.where(f"load = {target.load}").collect()
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
@@ -194,6 +194,13 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     if settings.conf_path is not None:
         _save(settings.conf_path, conf)
     return AdviseSummary(advice, conf, settings.conf_path)
+
+
+def _not_replayed(seen: Iterable[SeenMemory]) -> list[str]:
+    """Return the settings without which rules were in force that are not replayed."""
+    rules = [(each.unproven_readers_percent < 100, each.spill_limit_bytes > 0) for each in seen]
+    settings = {"topicListUnprovenReadersMemoryPercent=100": 0, "no topicListSpillDirectory": 1}
+    return [setting for setting, which in settings.items() if any(rule[which] for rule in rules)]
 
 
 def _history_row(prepared: Prepared, advice: Advice) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 
 from pipeline.core.model import LIMIT_KEYS, NEVER, Outcome
 from pipeline.replay.imputed import MEASURED
+from pipeline.transforms.memory import booked
 
 # A part of a life that was cut short is no measure of it: it counts if the request came past these stages.
 _COMPLETE_AFTER: Final[dict[str, tuple[str, ...]]] = {
@@ -38,6 +39,8 @@ NO_BROKER: Final = ""
 # Limits in force that are not replayed: the least of each is seen. Proxies of before do not name them, as if there were
 # no such rules.
 RULES: Final = {"unproven_readers_percent": 100, "spill_limit_bytes": 0}
+# A request that nothing keeps waiting takes microseconds to be let in, and a turn of the event loop on a busy machine.
+WAITED_US: Final = 10_000
 
 
 def requests_of(events: DataFrame) -> DataFrame:
@@ -113,12 +116,6 @@ def _direct_us() -> Column:
     held = F.ceil(F.col("direct_byte_us") / F.when(booked() > 0, booked())).cast("long")
     left_alone = F.col("carries_cost") & (F.col("group_size") == 1) & held.isNotNull() & F.col("write_us").isNotNull()
     return F.when(left_alone, F.least(held, "write_us")).otherwise(F.col("write_us"))
-
-
-def booked() -> Column:
-    """Return the direct memory of a permit, which is never larger than the limit."""
-    limit = F.col("direct_limit_bytes")
-    return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
 
 
 def _own_name() -> Column:

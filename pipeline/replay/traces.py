@@ -16,7 +16,7 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
@@ -24,7 +24,7 @@ from pipeline.core.model import Limits
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
-from pipeline.replay.requests import LIMIT_EVENTS, NO_BROKER, RULES, requests_of, work_us
+from pipeline.replay.requests import LIMIT_EVENTS, NO_BROKER, RULES, WAITED_US, requests_of, work_us
 from pipeline.replay.tally import REFUSED
 from pipeline.transforms.memory import Peak, peaks
 
@@ -58,8 +58,9 @@ class ProxyTrace:
 class SeenMemory:
     """The most of each memory that lists held at any one proxy, in bytes; and that of frames for watchers.
 
-    How many requests waited for memory, or were refused. And two rules of the proxies that are not replayed: the part of direct memory for clients that have not shown that
-    they read (100 is no rule), and the room on disk for lists of slow readers.
+    How many requests waited for memory, or were refused. And two rules of the proxies that are not replayed: the part
+    of direct memory for clients that have not shown that they read (100 is no rule), and the room on disk for lists of
+    slow readers.
     """
 
     peak_heap_bytes: int = 0
@@ -122,20 +123,27 @@ def prepare(
             f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
             " limits are set for the proxies of one cluster"
         )
-    waited, most = sum(row.waited for row in seen), peaks(events)
-    heap, direct, watch = (
-        most.get(whose, Peak()) for whose in (("lists", "heap"), ("lists", "direct"), ("watch", "direct"))
-    )
+    held = peaks(events)
+    heap = _within(held.get(("lists", "heap"), Peak()), (each.heap_bytes for each in limits.values()))
+    direct = _within(held.get(("lists", "direct"), Peak()), (each.direct_bytes for each in limits.values()))
+    watch = held.get(("watch", "direct"), Peak())
+    waited = sum(row.waited for row in seen)
     rules = (min((row[name] for row in seen if row[name] is not None), default=none) for name, none in RULES.items())
     before_writing()
     return Prepared(
         path,
         _written(spark, requests, seen, path),
         limits,
-        SeenMemory(heap.held_bytes, direct.held_bytes, watch.held_bytes, watch.largest_bytes, waited, *rules),
+        SeenMemory(heap, direct, watch.held_bytes, watch.largest_bytes, waited, *rules),
         met,
         next(iter(clusters), None),
     )
+
+
+def _within(peak: Peak, limits: Iterable[int]) -> int:
+    """Return a peak, at most the largest limit: spans are placed to the microsecond, and memory is not that exact."""
+    most = list(limits)
+    return min(peak.held_bytes, max(most)) if all(most) else peak.held_bytes
 
 
 def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prepared:
@@ -228,9 +236,7 @@ def _seen(requests: DataFrame) -> list[Row]:
         F.min("arrival_us").alias("first_us"),
         F.max("arrival_us").alias("last_us"),
         *(F.min(name).alias(name) for name in RULES),
-        F.count_if((F.col("recorded_memory_wait_us") > 0) | F.col("recorded_outcome").isin(*map(int, REFUSED))).alias(
-            "waited"
-        ),
+        F.count_if(_waited()).alias("waited"),
         F.count_if(shown).alias("shown"),
         *(F.sum(F.when(shown, F.col(name))).alias(name) for name in _NUMBERS),
         F.max(F.when(shown, F.col("broker"))).alias("broker"),
@@ -242,6 +248,11 @@ def _seen(requests: DataFrame) -> list[Row]:
     if len(rows) > MOST_SEEN or len({row.limits_id for row in rows}) > MOST_LIMITS:
         raise PipelineError(f"got more than {MOST_LIMITS} sets of limits in the events, expected a few")
     return rows
+
+
+def _waited() -> Column:
+    refused = F.col("recorded_outcome").isin(*map(int, REFUSED))
+    return refused | (F.col("recorded_memory_wait_us") >= WAITED_US)
 
 
 def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:

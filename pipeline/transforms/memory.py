@@ -1,7 +1,8 @@
 """When events held memory and when they waited for some: spans, and the most that was held at one time.
 
 Rule: in a group that shared an answer only the event that carries the cost counts, as its memory was booked once. The
-parts of an event place its spans exactly.
+parts of an event place its spans; how long direct memory was booked whole its byte-seconds tell, since it may go back
+piece by piece while a list is written, or at once when the list goes to disk.
 """
 
 from typing import Final, NamedTuple
@@ -23,7 +24,7 @@ class Peak(NamedTuple):
 
 
 def spans(events: DataFrame, *by: str) -> DataFrame:
-    """Return the spans of events: columns `by`, kind (heap, direct), way (held, waiting), begin_us, length_us, bytes."""
+    """Return the spans of events: `by`, kind (heap, direct), way (held, waiting), begin_us, length_us, bytes."""
     # Spans are columns first: within `explode` Spark interprets what it cannot compile, at ten times the cost.
     each = {f"span_{number}": span for number, span in enumerate(_spans())}
     columns = events.where("carries_cost").select(*by, *(span.alias(name) for name, span in each.items()))
@@ -32,7 +33,7 @@ def spans(events: DataFrame, *by: str) -> DataFrame:
 
 
 def peaks(events: DataFrame) -> dict[tuple[str, str], Peak]:
-    """Return the peaks by what held memory (lists, watch) and by its kind (heap, direct); what nobody held is absent."""
+    """Return the peaks by what held memory (lists, watch) and its kind (heap, direct), without what nobody held."""
     begin, end = F.col("begin_us"), F.col("begin_us") + F.col("length_us")
     whose = F.when(F.col("kind") == "get_topics", "lists").otherwise("watch")
     held = spans(events.withColumn("whose", whose), "proxy_id", "whose").where("way = 'held'")
@@ -52,6 +53,12 @@ def end_us() -> Column:
     return F.col("ts_us") + F.col("total_us")
 
 
+def booked() -> Column:
+    """Return the direct memory of a permit, which is never larger than the limit."""
+    limit = F.col("direct_limit_bytes")
+    return F.when(limit > 0, F.least("direct_bytes", limit)).otherwise(F.col("direct_bytes"))
+
+
 def _spans() -> tuple[Column, ...]:
     """Return when an event held memory and when it waited for some, as spans: kind, way, begin_us, length_us, bytes."""
     estimate, growth_wait = F.col("heap_estimate_bytes"), F.col("heap_update_wait_us")
@@ -65,12 +72,15 @@ def _spans() -> tuple[Column, ...]:
     left = F.col("heap_byte_us") - _zero("heap_estimate_bytes").cast("double") * (growth_end - heap_begin)
     grown_mean = left / F.nullif(heap_end - growth_end, F.lit(0))
     growth = F.col("heap_actual_bytes") - _zero("heap_estimate_bytes")
-    held = F.col("direct_held_us")
-    direct_mean = F.col("direct_byte_us") / F.nullif(held, F.lit(0))
+    # Frames for watchers have no stages before their memory, and hold it to their end.
+    direct_begin = F.when(F.col("kind") == "get_topics", _after(_BEFORE_DIRECT) + F.col("direct_wait_us")).otherwise(
+        end_us() - _zero("direct_held_us")
+    )
+    whole = F.ceil(F.col("direct_byte_us") / F.nullif(booked(), F.lit(0)))
     return (
         _span("heap", "held", heap_begin, growth_end - heap_begin, estimate),
         _span("heap", "held", growth_end, heap_end - growth_end, grown_mean),
-        _span("direct", "held", end_us() - _zero("direct_held_us"), held, direct_mean),
+        _span("direct", "held", direct_begin, whole, booked()),
         _span("heap", "waiting", _after(_BEFORE_HEAP), F.col("heap_wait_us"), estimate),
         _span("heap", "waiting", _after(_BEFORE_GROWTH), growth_wait, growth),
         _span("direct", "waiting", _after(_BEFORE_DIRECT), F.col("direct_wait_us"), F.col("direct_bytes")),

@@ -126,7 +126,7 @@ def test_machine_that_is_late_does_not_fail_the_replay_and_is_told() -> None:
 TRUST = Trust(max_error=0.2, max_imputed=0.5, min_requests=100)
 ROW: dict[str, Any] = {
     "requests": 100, "imputed_share": 0.5, "outcome_error": 0.2, "recorded_ok": 90, "limiter_p99_us": 178e3,
-    "simulated_ok": 90, "simulated_p99_us": 230e3,
+    "simulated_ok": 90, "simulated_p99_us": 230e3, "late_p99_us": 0.0,
 }  # fmt: skip
 EXACT = ROW | {"outcome_error": 0.0, "simulated_p99_us": ROW["limiter_p99_us"]}
 
@@ -165,14 +165,24 @@ def test_a_recording_in_which_nobody_waited_is_no_ground_for_advice() -> None:
     assert caught.value.code == ExitCode.CALIBRATION
 
 
-def test_who_is_told_that_there_is_no_advice_hears_of_the_share_that_is_not_replayed() -> None:
-    off = Judged(ROW | {"outcome_error": 0.21}, SECOND, 0.0)
-    with pytest.raises(PipelineError, match=r"had 50 % of direct memory.*record again with 100 there") as caught:
-        TRUST.in_all(off, 1, unproven_percent=50)
-    assert "topicListUnprovenReadersMemoryPercent" in str(caught.value)
+@pytest.mark.parametrize(
+    ("row", "not_replayed", "step"),
+    [
+        (
+            {},
+            ["topicListUnprovenReadersMemoryPercent=100"],
+            "record again with topicListUnprovenReadersMemoryPercent=100",
+        ),
+        ({"late_p99_us": 400e3}, [], "record on a machine that is less busy: this one was late by 400 ms"),
+        ({"simulated_p99_us": 900e3}, [], "promise more than 1000 ms"),
+        ({}, [], "record again with more memory"),
+    ],
+)
+def test_who_gets_no_advice_hears_what_may_help(row: dict[str, Any], not_replayed: list[str], step: str) -> None:
+    off = Judged(ROW | {"outcome_error": 0.21} | row, SECOND, 0.0)
     with pytest.raises(PipelineError) as caught:
-        TRUST.in_all(off, 1)
-    assert "topicListUnprovenReadersMemoryPercent" not in str(caught.value)
+        TRUST.in_all(off, 1, not_replayed)
+    assert f"on average; what may help: {step}" in str(caught.value)
 
 
 def test_proxies_that_make_each_other_good_are_not_trusted() -> None:
