@@ -55,7 +55,7 @@ def _explained(error: Exception) -> PipelineError | None:
     """Translate an error of Spark into one of ours, where the user can do something about it; None for any other."""
     text = str(error)
     if REMOVED in text:
-        return PipelineError("a table was compacted meanwhile: run again", ExitCode.FAILED)
+        return PipelineError("a file was deleted while it was read: run again", ExitCode.FAILED)
     if unknown := NO_FILE_SYSTEM.search(text):
         return PipelineError(
             f"got a URI that begins with {unknown[1]}:, expected a directory or a file system that Spark has here"

@@ -14,7 +14,7 @@ class ExitCode(IntEnum):
     FAILED = 1  # a fault of ours, or of the machine
     USAGE = 2  # options or input that make no sense: no files, wrong schema, an empty window
     CALIBRATION = 3  # the model does not reproduce what was recorded: no advice
-    DATA_LOSS = 4  # events that were to be read are gone: messages of a topic, or files
+    DATA_LOSS = 4  # messages of a topic that were to be read are gone
     SOURCE = 5  # a topic or a cluster cannot be reached, or does not keep its messages
     QUARANTINED = 6  # more of what was read is no event than --fail-if-quarantined allows
 

@@ -4,7 +4,7 @@ import argparse
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings, common_settings
@@ -28,7 +28,6 @@ class IngestSettings:
     checkpoint: str = ""
     trigger_us: int | None = None
     max_files: int = 1_000
-    on_data_loss: Literal["fail", "warn"] = "fail"
     topic: pulsar.PulsarSettings | None = None
 
 
@@ -71,7 +70,6 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
         checkpoint=options.checkpoint or _checkpoint(common),
         trigger_us=None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US),
         max_files=options.max_files,
-        on_data_loss=options.on_data_loss,
         topic=topic,
     )
 

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from threading import Event
-from typing import Final
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import PipelineError
 from pipeline.core.tables.events import EVENTS
 from pipeline.ingest.health import StreamHealth
 from pipeline.ingest.settings import IngestSettings
@@ -23,10 +22,8 @@ from pipeline.running.session import tasks_fail_quietly
 from pipeline.running.stopping import Batches
 from pipeline.sources import files, pulsar
 from pipeline.store.tables import read
+from pipeline.transforms.checks import OLDEST_VERSION
 from pipeline.transforms.events import from_lines
-
-# Spark's words for a file that is gone.
-_GONE: Final = ("PATH_NOT_FOUND", "FileNotFoundException", "FILE_NOT_EXIST")
 
 
 def follow(
@@ -47,7 +44,7 @@ def follow(
         failure = stream.batches.failure or error
         if isinstance(failure, PipelineError):
             raise failure from error
-        raise _explained(failure) or failure from error
+        raise pulsar.explain(failure) or failure from error
     if settings.trigger_us is None:
         _require_events(spark, settings, stream.counts)
     return stream.counts
@@ -58,20 +55,10 @@ def _require_events(spark: SparkSession, settings: IngestSettings, counts: Inges
     if counts.read and not counts.kept + counts.duplicates:
         raise PipelineError(
             f"--source: got {counts.read} lines and no event among them ({counts.faults}),"
-            f" expected events{counts.newer}"
+            f" expected events of version {OLDEST_VERSION}{counts.newer}"
         )
     if not counts.read and read(spark, settings.common, EVENTS) is None:
         raise PipelineError(f"--source {settings.source}: found no events, expected *.jsonl.gz, *.jsonl or a topic")
-
-
-def _explained(error: Exception) -> PipelineError | None:
-    if any(sign in str(error) for sign in _GONE):
-        return PipelineError(
-            "event files were deleted before they were read: ingest more often, have the proxy keep more"
-            " (eventLogFilesMaxTotalMB), or go on without them (--on-data-loss warn)",
-            ExitCode.DATA_LOSS,
-        )
-    return pulsar.explain(error)
 
 
 class _Stream:
@@ -92,9 +79,8 @@ class _Stream:
         if settings.topic is not None:
             source = pulsar.lines(pulsar.stream(self._spark, settings.topic))
         else:
-            skip_gone = settings.on_data_loss == "warn"
-            source = files.lines(self._spark, settings.source, settings.max_files, skip_gone=skip_gone)
-        writer = source.writeStream.queryName("ingest").foreachBatch(self.batches.take)
+            source = files.lines(self._spark, settings.source, settings.max_files)
+        writer = source.writeStream.foreachBatch(self.batches.take)
         writer = writer.option("checkpointLocation", settings.checkpoint)
         if settings.trigger_us is None:
             return writer.trigger(availableNow=True).start()

@@ -85,7 +85,7 @@ def write(spark: SparkSession, common: CommonSettings, records: DataFrame, inges
     counted = records.observe(seen, F.count(F.lit(1)).alias("read"), *of_reasons)
     with _computed(events_of(counted)) as events:
         read, quarantined = seen.get.get("read") or 0, {name: n for name in REASONS if (n := seen.get.get(name))}
-        days = events.groupBy("date").agg(F.count("*"), F.sum("dropped_before"), F.max("ts_us")).collect()
+        days = events.groupBy("date").agg(F.count("*"), F.max("ts_us")).collect()
         rows = sum(row[1] for row in days)
         copies = 0
         if quarantined:
@@ -95,9 +95,10 @@ def write(spark: SparkSession, common: CommonSettings, records: DataFrame, inges
                 add_new(spark, common, QUARANTINE, bad)
         else:
             _require_balance(read, rows, copies, quarantined)
-        kept = add_new(spark, common, EVENTS, _each_once(events, rows), _on([row[0] for row in days])) if rows else 0
-    lost = sum(row[2] for row in days) if kept else 0
-    return IngestCounts(read, kept, rows - kept, quarantined, lost, max((row[3] for row in days), default=None))
+        fresh = _each_once(events, rows)
+        kept = add_new(spark, common, EVENTS, fresh, _on([row[0] for row in days])) if rows else 0
+        lost = fresh.agg(F.sum("dropped_before")).collect()[0][0] if kept else 0
+    return IngestCounts(read, kept, rows - kept, quarantined, lost, max((row[2] for row in days), default=None))
 
 
 @contextmanager

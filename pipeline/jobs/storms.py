@@ -76,7 +76,7 @@ def _bursts(
 ) -> Mapping[str | None, Sequence[made.Burst]]:
     """Return the bursts of each cluster that begin on these days.
 
-    The driver holds 16 bytes for each second with requests of these days, the week before and the day after.
+    The driver holds 24 bytes for each second with requests of these days, the week before and the day after.
     """
     first, last = days[0] - made.USUAL_DAYS * DAY, days[-1] + DAY
     rows = read_table(spark, settings.common, ARRIVALS).where(F.col("date").between(first, last))
@@ -84,7 +84,7 @@ def _bursts(
     return {
         None if cluster == "" else str(cluster): [
             burst
-            for burst in made.bursts(mine["second"].to_numpy(), mine["requests"].to_numpy(), settings.rule)
+            for burst in made.bursts(*mine[["second", "requests", "end"]].to_numpy().T, rule=settings.rule)
             if burst.day in wanted
         ]
         for cluster, mine in made.fleet_seconds(rows).toPandas().fillna({"cluster": ""}).groupby("cluster")

@@ -48,6 +48,8 @@ JARS: Final = "PIPELINE_JARS"
 SPARKS_OWN: Final = (
     "org.apache.*:*,org.scala-lang:*,org.slf4j:*,com.fasterxml.*:*,org.xerial.snappy:*,com.github.luben:*,io.airlift:*"
 )
+# Spark's logger that says that it skips the rest of a file.
+TELLS_OF_DAMAGE: Final = "org.apache.spark.sql.execution.datasources.FileScanRDD"
 # Spark's loggers that print a failed task, each the whole stack again.
 TELL_OF_TASKS: Final = (
     "org.apache.spark.executor.Executor",
@@ -111,6 +113,7 @@ def build_session(app: str, master: str | None = None, conf: Mapping[str, str] |
     except Exception as error:
         raise PipelineError(_why_no_session(error), ExitCode.FAILED) from error
     session.sparkContext.setLogLevel("ERROR")
+    _name_damaged_files(session)
     return session
 
 
@@ -127,6 +130,25 @@ def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
     finally:
         for name, level in before.items():
             log4j.core.config.Configurator.setLevel(name, level)
+
+
+def _name_damaged_files(session: SparkSession) -> None:
+    """Have Spark say of which file it reads no more, without the stack that it prints with it."""
+    jvm: Any = session._jvm
+    log4j = jvm.org.apache.logging.log4j
+    logger = log4j.LogManager.getLogger(TELLS_OF_DAMAGE)
+    if TELLS_OF_DAMAGE in logger.getAppenders():
+        return
+    layout = log4j.core.layout.PatternLayout.newBuilder().withPattern("%p %c{1}: %m%n%ex{0}").build()
+    console = log4j.core.appender.ConsoleAppender.newBuilder()
+    console.setName(TELLS_OF_DAMAGE)
+    console.setLayout(layout)
+    console.setTarget(getattr(log4j.core.appender, "ConsoleAppender$Target").SYSTEM_ERR)
+    appender = console.build()
+    appender.start()
+    logger.setAdditive(False)
+    logger.addAppender(appender)
+    logger.setLevel(log4j.Level.WARN)
 
 
 def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

@@ -19,11 +19,10 @@ NEVER: Final = "36500d"
 SOURCE: Final = "regexp_replace(url_decode(replace(_metadata.file_path, '+', '%2B')), '^file:/+', '/')"
 
 
-def lines(spark: SparkSession, directory: str, max_files: int, *, skip_gone: bool = False) -> DataFrame:
+def lines(spark: SparkSession, directory: str, max_files: int) -> DataFrame:
     """Return a stream of the lines of event files, as they come; raises PipelineError.
 
-    Columns: value, and source, the file. At most `max_files` make a batch. With `skip_gone` a file that is deleted
-    before it is read is no error.
+    Columns: value, and source, the file. At most `max_files` make a batch.
     """
     if not exists(spark, directory):
         raise PipelineError(f"--source {directory}: found nothing there, expected a directory of event files")
@@ -34,6 +33,5 @@ def lines(spark: SparkSession, directory: str, max_files: int, *, skip_gone: boo
         maxFilesPerTrigger=max_files,
         maxFileAge=NEVER,
         ignoreCorruptFiles="true",
-        ignoreMissingFiles=skip_gone,
     )
     return reader.load(escaped(directory)).select("value", F.expr(SOURCE).alias("source"))

@@ -171,8 +171,7 @@ def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTa
 
 def _make(spark: SparkSession, common: CommonSettings, table: Table) -> None:
     if read(spark, common, table) is None:
-        empty = spark.createDataFrame([], table_schema(table))
-        empty.write.format("delta").mode("ignore").partitionBy(*table.partition_by).save(place_of(common, table))
+        _write(common, table, spark.createDataFrame([], table_schema(table)), "ignore", {})
 
 
 def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:

@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 
 from eventlog.schema import FIELD_NAMES, FIELDS, SCHEMA_VERSION, Field
 
+# Those before were in no release.
+OLDEST_VERSION: Final = 3
 # No request lasts two years, and no list takes a pebibyte: sums of what is accepted fit into 63 bits.
 MOST: Final = {"us": 2**46, "bytes": 2**50}
 # A moment has a bound of its own, and a group of processes without a limit has one of nearly 2^63.
@@ -46,11 +48,12 @@ def reason(unread: str, several: str) -> Column:
     line holds more than one object.
     """
     least = ", ".join(f"CAST({field.name} AS BIGINT)" for field in NUMBERS)
-    others = [field for field in CHECKED if field.values or field.name in ("schema_version", "ts_us")]
+    others = [field for field in CHECKED if field.values or field.name == "ts_us"]
     nothing_read = " AND ".join(f"{name} IS NULL" for name in FIELD_NAMES)
     cases = {
         "malformed": f"({several}) OR (({unread}) AND {nothing_read})",
         "future_version": f"schema_version > {SCHEMA_VERSION}",
+        "past_version": f"schema_version < {OLDEST_VERSION}",
         "wrong_type": unread,
         "missing_field": " OR ".join(f"{name} IS NULL" for name in REQUIRED),
         "bad_value": " OR ".join(
@@ -86,8 +89,6 @@ def _is_bad(field: Field) -> str:
     """Return the SQL condition that a field has a value that it cannot have; null is no value."""
     if field.values:
         return f"{field.name} NOT IN ({', '.join(repr(value) for value in field.values)})"
-    if field.name == "schema_version":
-        return "schema_version < 1"
     if field.name == "ts_us":
         return f"ts_us < 0 OR ts_us >= {LAST_US}"
     if _is_bounded(field):

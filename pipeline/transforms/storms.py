@@ -59,19 +59,17 @@ class Burst:
         return self.first // DAY_SECONDS
 
 
-def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
-    """Find bursts in the seconds, in any order, in which there were requests.
+def bursts(seconds: Ints, requests: Ints, ends: Ints, rule: BurstRule) -> list[Burst]:
+    """Find bursts in the seconds, in any order, in which there were requests; `ends` is when the last of each ended.
 
     The usual rate of a day is the median of all seconds of the `USUAL_DAYS` to it, from the first with requests to the
-    last, silent ones included: half of them would have to be storms to move it. A silence counts for at most
+    last end of one, silent ones included: half of them would have to be storms to move it. A silence counts for at most
     `MOST_SILENT_SECONDS`.
     """
-    if not len(seconds):
-        return []
     order = np.argsort(seconds)
-    seconds, requests = seconds[order], requests[order]
+    seconds, requests, ends = seconds[order], requests[order], ends[order]
     days = seconds // DAY_SECONDS
-    usual = {day: _usual_to(int(day), seconds, requests) for day in np.unique(days).tolist()}
+    usual = {day: _usual_to(day, seconds, requests, ends) for day in np.unique(days).tolist()}
     least = np.array([max(rule.times * usual[day], rule.floor) for day in days.tolist()])
     hot = np.flatnonzero(requests >= least)
     cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
@@ -85,15 +83,12 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
     return found
 
 
-def _usual_to(day: int, seconds: Ints, requests: Ints) -> float:
+def _usual_to(day: int, seconds: Ints, requests: Ints, ends: Ints) -> float:
     begin, end = np.searchsorted(seconds, [(day + 1 - USUAL_DAYS) * DAY_SECONDS, (day + 1) * DAY_SECONDS])
-    return _usual(np.append(seconds[begin:end], seconds[end - 1] + 1), requests[begin:end])
-
-
-def _usual(bounds: Ints, requests: Ints) -> float:
-    # Silent seconds are counted, not laid out: a year has 31 million.
+    bounds = np.append(seconds[begin:end], max(ends[begin:end].max(), seconds[end - 1]) + 1)
+    # Silent seconds are counted, not laid out: a week has 600,000.
     silent = int(np.minimum(np.diff(bounds) - 1, MOST_SILENT_SECONDS).sum())
-    ordered = np.sort(requests)
+    ordered = np.sort(requests[begin:end])
     middle = ((silent + len(ordered) - 1) // 2, (silent + len(ordered)) // 2)
     return sum(float(ordered[place - silent]) if place >= silent else 0.0 for place in middle) / 2
 
@@ -107,6 +102,7 @@ def arrivals(events: DataFrame) -> DataFrame:
         *(F.count_if(condition).alias(name) for name, condition in counted.items()),
         *(F.max(name).alias(f"max_{name}") for name in _USE),
         *(F.max(name).alias(name) for name in ("heap_limit_bytes", "direct_limit_bytes")),
+        F.timestamp_micros(F.max(F.col("ts_us") + F.col("total_us"))).alias("last_end"),
     )
     second = F.timestamp_seconds("_second")
     dated = found.withColumns({"date": F.to_date(second), "second": second})
@@ -114,9 +110,9 @@ def arrivals(events: DataFrame) -> DataFrame:
 
 
 def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
-    """Add up `arrivals` over the proxies of a cluster: cluster, `second` since 1970, and `requests`, none of 0."""
-    second = F.unix_seconds("second").alias("second")
-    found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"))
+    """Add up `arrivals` over the proxies: cluster, `second` and `end` since 1970, and `requests`, none of 0."""
+    second, end = F.unix_seconds("second").alias("second"), F.unix_seconds(F.max("last_end")).alias("end")
+    found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"), end)
     return found.where(F.col("requests") > 0)
 
 

@@ -1,40 +1,32 @@
 """A directory of event files, one of tables, and an ingest between them."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from threading import Event
 
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.core.options import CommonSettings, TableFormat
+from pipeline.core.options import CommonSettings
 from pipeline.core.tables.events import EVENTS, QUARANTINE
-from pipeline.ingest import IngestCounts, IngestSettings, ingest
-from pipeline.ingest.settings import Mode
-from pipeline.store.sinks import read_table
+from pipeline.ingest.settings import IngestSettings
+from pipeline.ingest.stream import follow
+from pipeline.ingest.write import IngestCounts
+from pipeline.store.tables import read_table
 
 
 class Ingest:
     """An ingest that can be run again and again; `lines` are what it said."""
 
-    def __init__(self, spark: SparkSession, directory: Path, common: CommonSettings | None = None) -> None:
+    def __init__(self, spark: SparkSession, directory: Path, out: Path | None = None) -> None:
         self.spark = spark
         self.source = directory / "in"
         self.source.mkdir(parents=True)
-        self.common = common or self.settings(directory)
+        self.common = CommonSettings(str(out or directory / "out"), "local[2]", {})
+        self.checkpoint = directory / "checkpoint"
         self.lines: list[str] = []
 
-    @staticmethod
-    def settings(
-        directory: Path, table_format: TableFormat = "parquet", conf: Mapping[str, str] | None = None
-    ) -> CommonSettings:
-        return CommonSettings(str(directory / "out"), table_format, "local[2]", conf or {})
-
-    def run(self, mode: Mode = "batch", *, max_files: int = 1_000, stop: Event | None = None) -> IngestCounts:
-        checkpoint = f"{self.common.out}/_checkpoints/ingest"
-        settings = IngestSettings(
-            self.common, str(self.source), mode, checkpoint, trigger_us=50_000, max_files=max_files
-        )
-        return ingest(self.spark, settings, self.lines.append, stop)
+    def run(self, *, max_files: int = 1_000) -> IngestCounts:
+        settings = IngestSettings(self.common, str(self.source), str(self.checkpoint), max_files=max_files)
+        return follow(self.spark, settings, self.lines.append, Event())
 
     def events(self) -> DataFrame:
         return read_table(self.spark, self.common, EVENTS)

@@ -14,7 +14,7 @@ from pipeline.core.tables.whatif import ADVICE, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid
-from pipeline.store.sinks import read_table, write_rows
+from pipeline.store.tables import read_table, write_rows
 from tests.support.pipeline.replay_events import store, storm
 
 REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)

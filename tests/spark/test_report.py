@@ -25,7 +25,6 @@ from pipeline.report.gather import gather
 from pipeline.report.rankings import as_json, ranking
 from pipeline.report.write import ReportSettings, write_report
 from pipeline.store.tables import write_rows
-from pipeline.transforms.memory import Peak, peaks
 from tests.support.pipeline.replay_events import REFUSED, START_US, frame, store
 from tests.support.web.html_pages import Page
 
@@ -45,7 +44,7 @@ SLOW = {
     "heap_held_us": 2 * SECOND,
     "heap_byte_us": 1000 * 2 * SECOND,
     "direct_held_us": SECOND,
-    "direct_byte_us": 500 * SECOND,
+    "direct_byte_us": 480 * SECOND,
 }
 
 
@@ -72,24 +71,8 @@ def test_memory_is_shown_when_it_was_held_and_when_it_was_waited_for(spark: Spar
         (1, "heap", "held", 200.0),
         (2, "direct", "waiting", 300.0),
         (2, "heap", "held", 1800.0),
-        (3, "direct", "held", 500.0),
+        (3, "direct", "held", 480.0),
     ]
-
-
-def test_peaks_are_of_what_one_proxy_held_at_one_time(spark: SparkSession) -> None:
-    events: list[dict[str, Any]] = [
-        SLOW,
-        SLOW | {"at_us": SECOND},
-        SLOW | {"proxy_id": "other"},
-        SLOW | {"carries_cost": False},
-    ]
-    watch = {"kind": "watch_update", "total_us": 2, "direct_held_us": 2, "direct_byte_us": 100}
-    assert peaks(frame(spark, *events, watch, watch | {"at_us": 1})) == {
-        # The first has grown while the second holds its estimate; of one, its direct memory begins as the other's ends.
-        ("lists", "heap"): Peak(2000, 1800),
-        ("lists", "direct"): Peak(500, 500),
-        ("watch", "direct"): Peak(100, 50),
-    }
 
 
 def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> None:

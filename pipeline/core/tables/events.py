@@ -11,6 +11,7 @@ QUARANTINE_KEY: Final = ("source", "reason", "digest")
 REASONS: Final[dict[str, str]] = {
     "malformed": "no JSON object, or more than one in a line, or a line of more than 1 MiB (`too_long`)",
     "future_version": "written by a later schema than this pipeline knows",
+    "past_version": "written by a schema before version 3, which was in no release",
     "wrong_type": "a field is of another type, or does not fit its type",
     "missing_field": "a field that every event has is not there, or is null",
     "bad_value": "a number is negative or larger than can be, a time is impossible, or a word is none of the field's",

@@ -14,9 +14,10 @@ from eventlog.topic_admin import topic_name
 from pipeline.core.errors import PipelineError
 
 SCHEMES: Final = ("pulsar://", "pulsar+ssl://")
-# Options that mean nothing to a source that is no topic; what to do about a loss every source must know.
+# Options that mean nothing to a source that is no topic.
 OF_TOPICS: Final = (
-    "max_entries", "admin_url", "auth_file", "tls_trust", "tls_certificate", "tls_key", "no_tls_hostname_check"
+    "max_entries", "admin_url", "on_data_loss", "auth_file", "tls_trust", "tls_certificate", "tls_key",
+    "no_tls_hostname_check",
 )  # fmt: skip
 # A user in a URL would be a secret that shows in plans and logs.
 _SOURCE: Final = re.compile(r"(pulsar(?:\+ssl)?://[^\s/?#@]+)/(.+)")

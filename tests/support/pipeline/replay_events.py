@@ -101,12 +101,12 @@ def store(spark: SparkSession, out: Path, *some: dict[str, Any]) -> CommonSettin
 def storm(seed: int, count: int, proxies: int = 2, span_us: int = 1_000_000) -> Iterable[dict[str, Any]]:
     """Make requests of several proxies at random, of lists that fill a few MiB together."""
     chance = random.Random(seed)
-    for _ in range(count):
+    for number in range(count):
         size = chance.choice([20_000, 100_000, 400_000])
         client = chance.randrange(40)
         work = {
-            # Without any wait it would be no ground for advice.
-            "heap_wait_us": 1,
+            # A calm recording would be no ground for advice.
+            "heap_wait_us": 20_000 if number % 50 == 0 else 1,
             "upstream_us": chance.randrange(1000, 40_000),
             "read_us": 500,
             "write_us": chance.randrange(100, 50_000),
