@@ -81,14 +81,12 @@ def _bursts(
     first, last = days[0] - made.USUAL_DAYS * DAY, days[-1] + DAY
     rows = read_table(spark, settings.common, ARRIVALS).where(F.col("date").between(first, last))
     wanted = {(day - EPOCH).days for day in days}
-    return {
-        None if cluster == "" else str(cluster): [
-            burst
-            for burst in made.bursts(*mine[["second", "requests", "end"]].to_numpy().T, rule=settings.rule)
-            if burst.day in wanted
-        ]
-        for cluster, mine in made.fleet_seconds(rows).toPandas().fillna({"cluster": ""}).groupby("cluster")
-    }
+    found = {}
+    for cluster, mine in made.fleet_seconds(rows).toPandas().groupby("cluster", dropna=False):
+        seconds, requests, ends = mine[["second", "requests", "end"]].to_numpy().T
+        name = cluster if isinstance(cluster, str) else None
+        found[name] = [each for each in made.bursts(seconds, requests, ends, settings.rule) if each.day in wanted]
+    return found
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
