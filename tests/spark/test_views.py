@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,8 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GIB = 2**30
 VIEWS = {
     "costs_by_namespace", "costs_by_principal", "questions_by_broker", "outcomes_by_hour", "refusals_by_reason",
-    "waits_by_hour", "arrivals_by_minute", "storms_and_leaders", "savings_by_day", "slowed_topics", "quarantined_by_day",
+    "waits_by_hour", "arrivals_by_minute", "storms_and_leaders", "savings_by_day", "slowed_topics",
+    "quarantined_by_day",
 }  # fmt: skip
 
 
@@ -46,8 +46,8 @@ def _fill(spark: SparkSession, common: CommonSettings) -> None:
     counts = (("east", -1, 50), ("east", 159, 40), ("east", 160, 10), ("west", 300, 1))
     fill(spark, common, "waits", *({**waited, "cluster": of, "bucket": at, "count": n} for of, at, n in counts))
     seconds: list[dict[str, Any]] = [
-        {"date": DAY, "second": NOON + timedelta(seconds=at), "cluster": "east", "proxy_id": proxy, "requests": requests,
-         "max_heap_used_bytes": 50, "heap_limit_bytes": 100}
+        {"date": DAY, "second": NOON + timedelta(seconds=at), "cluster": "east", "proxy_id": proxy,
+         "requests": requests, "max_heap_used_bytes": 50, "heap_limit_bytes": 100}
         for at, proxy, requests in ((0, "p1", 4), (0, "p2", 5), (1, "p1", 6))
     ]  # fmt: skip
     fill(spark, common, "arrivals", *seconds)

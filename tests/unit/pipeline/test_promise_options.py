@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from pipeline.cli import main
-from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import ExitCode, PipelineError
-from pipeline.usage.tables import StreamOwnsError
+from pipeline.ingest.write import IngestCounts
 
 SUMMARY = SimpleNamespace(
     scenarios=1,
@@ -39,31 +38,36 @@ def told(session: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for job, names in WORK.items():
         for name in names:
             monkeypatch.setattr(f"pipeline.jobs.{job}.{name}", work(name))
+    # There are events.
+    monkeypatch.setattr("pipeline.jobs.run.read_table", lambda *_: None)
     return settings
 
 
 @pytest.mark.parametrize("job", WORK)
 def test_one_promise_holds_for_all_that_weigh_errors(job: str, told: dict[str, Any], tmp_path: Path) -> None:
     assert main([job, "--out", str(tmp_path), "--p99-wait-ms", "1234"]) == ExitCode.OK
-    promised = {
-        "whatif": lambda given: given.promised_us,
-        "advise": lambda given: given.target.p99_wait_us,
-        "write_report": lambda given: given.target_us,
-    }
+    promised = {"whatif": lambda given: given.promised_us, "advise": lambda given: given.target.p99_wait_us}
     weighing = [name for name in WORK[job] if name in promised]
     assert [promised[name](told[name]) for name in weighing] == [1_234_000] * len(weighing)
 
 
-def test_run_leaves_tables_of_usage_to_the_stream_that_adds_to_them(
+def test_run_tries_its_load_beside_those_of_the_grid(told: dict[str, Any], tmp_path: Path) -> None:
+    assert main(["run", "--out", str(tmp_path), "--load", "3", "--heap-mb", "8,16"]) == ExitCode.OK
+    assert told["advise"].target.load == 3
+    assert told["whatif"].grid.loads == (1, 2, 3)
+    assert told["whatif"].grid.values == {"heap_bytes": (8 * 2**20, 16 * 2**20)}
+
+
+def test_nothing_is_made_of_events_too_many_of_which_are_none(
     told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise StreamOwnsError("got a table `usage` that a stream adds to")
-
-    monkeypatch.setattr("pipeline.jobs.run.make_usage", refuse)
-    assert main(["run", "--out", str(tmp_path)]) == ExitCode.OK
-    assert "usage: left to the stream that adds to its tables" in capsys.readouterr().out
-    assert "write_report" in told
+    monkeypatch.setattr("pipeline.jobs.run.follow", lambda *_: IngestCounts(100, 98, 0, {"malformed": 2}))
+    words = ["run", "--out", str(tmp_path), "--source", str(tmp_path), "--fail-if-quarantined"]
+    assert main([*words, "2"]) == ExitCode.OK
+    told.clear()
+    assert main([*words, "1.9"]) == ExitCode.QUARANTINED
+    assert told == {}
+    assert "ingest: failed" in capsys.readouterr().out
 
 
 def test_run_tells_the_report_why_there_is_no_advice(
@@ -99,17 +103,12 @@ def test_tables_elsewhere_need_files_here(given: list[str], said: str, capsys: p
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        (
-            ["--admin-url", "http://a:8080", "--auth", "token"],
-            "--admin-url, --auth: there is no --source, and these say how one is read: expected none of them",
-        ),
-        (["--on-data-loss", "warn"], "--on-data-loss: there is no --source"),
-        (["--max-files", "5"], "--max-files: there is no --source"),
-        (["--source", "events", "--start", "latest"], "--start: --source names files, and these are for topics"),
+        (["--fail-if-quarantined", "1"], "--fail-if-quarantined: got no --source"),
+        (["--source", "pulsar://h:6650/t/n/x"], "--source: got a topic, expected DIR: read it with `ingest`"),
+        (["--load", "0"], "--load: got 0, expected 1 or more"),
+        (["--pushgateway", "gateway/"], "--pushgateway: got 'gateway/'"),
     ],
 )
-def test_options_of_a_topic_that_is_not_there_are_refused(
-    given: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_makes_no_sense_is_refused(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*HERE, *given]) == ExitCode.USAGE
     assert said in capsys.readouterr().err
