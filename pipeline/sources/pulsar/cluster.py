@@ -66,7 +66,9 @@ class Cluster:
         except TopicError as error:
             if error.status != _NOT_FOUND:
                 raise
-            raise TopicError(f"{topic} does not exist: create it (pulsar-admin topics create-partitioned-topic)") from None
+            raise TopicError(
+                f"{topic} does not exist: create it (pulsar-admin topics create-partitioned-topic)"
+            ) from None
         return {name: state_of(name, stats) for name, stats in every.items()}
 
     def require_keeping(self) -> None:

@@ -79,7 +79,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the batch that begins at `start`, bounded by entries, of which Spark has no limit."""
         states = self._target if self._target is not None else self._cluster.states()
         self._latest = {name: Mark(state.end) for name, state in states.items()}
-        marks = decode(start)
+        marks = _marks(start)
         if self._target is None:
             _require_partitions(self._settings, marks, states)
         _require_kept(self._settings, marks, states)
@@ -95,7 +95,7 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         # Asked anew: a batch that is replayed after days may find its ledgers gone.
         states = self._cluster.states()
-        first, last = decode(start), decode(end)
+        first, last = _marks(start), _marks(end)
         _require_partitions(self._settings, first, states)
         _require_kept(self._settings, {name: mark for name, mark in first.items() if last[name] != mark}, states)
         return [InputPartition(part) for part in ranges(first, last, states)]
@@ -105,6 +105,13 @@ class EventsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Without a partition to read, Spark makes up one of nothing.
         if partition.value is not None:
             yield from read_range(self._settings, partition.value)
+
+
+def _marks(offset: dict[str, Any]) -> dict[str, Mark]:
+    try:
+        return decode(offset)
+    except (TypeError, ValueError):
+        raise TopicError("the checkpoint is of another source: begin with a new --checkpoint") from None
 
 
 def _require_partitions(settings: PulsarSettings, marks: Marks, states: States) -> None:

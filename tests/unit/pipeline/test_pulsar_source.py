@@ -69,3 +69,8 @@ def test_partition_that_is_gone_is_an_error() -> None:
     reader = stream(MadeUpTopic(a=[(7, 4)]))
     with pytest.raises(TopicError, match=r"knows partitions that the topic does not have \(b\)"):
         reader.latestOffset({"a": [7, 0, -1], "b": [6, 0, -1]}, ALL)
+
+
+def test_checkpoint_of_event_files_is_an_error() -> None:
+    with pytest.raises(TopicError, match="the checkpoint is of another source: begin with a new --checkpoint"):
+        stream(MadeUpTopic(a=[(7, 4)])).latestOffset({"logOffset": 0}, ALL)
