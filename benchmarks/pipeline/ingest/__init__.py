@@ -1,4 +1,4 @@
-"""The part `ingest`: events of a real topic into Parquet, by the job and by a plain process.
+"""The part `ingest`: events of a real topic into tables, by the job and by a plain process.
 
 Rule: the source that both engines are given is a file with the topic's name and where its cluster is; each run reads
 the whole topic anew, and writes to a directory that is empty.

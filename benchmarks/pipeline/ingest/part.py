@@ -50,7 +50,7 @@ def run(quick: bool) -> Json:
     reached = check(f"speed, of {ENGINES['plain']}", "spark", ratio.median, LEAST_OF_PLAIN, at_most=False)
     return {
         "scenario": "pipeline-ingest",
-        "title": f"ingest: {events:,} events of a topic with {PARTITIONS} partitions into Parquet",
+        "title": f"ingest: {events:,} events of a topic with {PARTITIONS} partitions",
         "effort": {"events": events, "partitions": PARTITIONS, "rounds": rounds},
         "rows": {f"{name}, {events:,} events": row for name, row in rows.items()},
         "ratios": [{"over": "spark", "under": "plain", "events": events, **ratio.as_json()}],
