@@ -10,19 +10,19 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.periods import ALWAYS, Period
 from pipeline.core.tables.history import LIMITS_BY_DAY
 from pipeline.store.history import days_together, keep_days
-from pipeline.store.sinks import read_table
-from pipeline.transforms.events import with_hour
+from pipeline.store.tables import read_table
+from pipeline.transforms.events import with_date
 from tests.support.pipeline.replay_events import frame
 
 
 @pytest.fixture
 def common(tmp_path: Path) -> CommonSettings:
-    return CommonSettings(str(tmp_path / "out"), "parquet", None, {})
+    return CommonSettings(str(tmp_path / "out"), None, {})
 
 
 def test_days_of_one_cluster_leave_those_of_others(spark: SparkSession, common: CommonSettings) -> None:
     clusters = [{"at_us": number, "cluster": name} for number, name in enumerate(("east", "west", None))]
-    recorded = with_hour(frame(spark, *clusters))
+    recorded = with_date(frame(spark, *clusters))
     keep_days(spark, common, recorded, ALWAYS)
     keep_days(spark, common, recorded, replace(ALWAYS, cluster="west"))
     found = [(row.cluster, row.requests) for row in read_table(spark, common, LIMITS_BY_DAY).collect()]
@@ -34,7 +34,7 @@ def test_days_of_one_cluster_leave_those_of_others(spark: SparkSession, common: 
 def test_proxies_with_the_same_limits_are_one_row_of_a_day(spark: SparkSession, common: CommonSettings) -> None:
     waits = {f"p{number}": 1000 * number for number in range(5)}
     fleet = [{"at_us": 0, "proxy_id": name, "heap_wait_us": us, "total_us": 8000 + us} for name, us in waits.items()]
-    keep_days(spark, common, with_hour(frame(spark, *fleet)), ALWAYS)
+    keep_days(spark, common, with_date(frame(spark, *fleet)), ALWAYS)
     days = read_table(spark, common, LIMITS_BY_DAY)
     assert days.count() == 5
     (row,) = days_together(days).collect()
