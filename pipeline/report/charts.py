@@ -136,8 +136,8 @@ def trade_off(frame: pd.DataFrame, alt_text: str) -> Chart:
     return _chart(
         "trade-off",
         "What memory buys",
-        "Every set of limits that was tried at the load of the target. Left of the green points memory is too small; to"
-        " their right it costs more and buys nothing.",
+        "Each point is a set of limits, tried at the load of the target. Left of the green points memory is too small;"
+        " to their right it costs more and buys nothing.",
         alt_text,
         alt.hconcat(refused, wait),
     )

@@ -18,6 +18,7 @@ MEASURES: Final = {
     "refused": "refused",
     "memory_wait_seconds": "waited",
 }
+MOST_TOP: Final = 10
 # Sums over all of these are told, too.
 SAVED: Final = ("coalesced", "questions_saved", "upstream_bytes_saved", "heap_byte_seconds_saved")
 # The dimension of a ranking in which everybody is one.

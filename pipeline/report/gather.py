@@ -25,7 +25,7 @@ from pipeline.core.tables.usage import USAGE
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, REPLAYED
 from pipeline.report import timeline
 from pipeline.report.clock import Clock, clock_of
-from pipeline.report.facts import EVERYBODY, MEASURES, SAVED, Advised, Facts, Found, Overview, Recorded
+from pipeline.report.facts import EVERYBODY, MEASURES, MOST_TOP, SAVED, Advised, Facts, Found, Overview, Recorded
 from pipeline.report.parts import Row
 from pipeline.report.rankings import DIMENSIONS
 from pipeline.store.tables import read
@@ -34,7 +34,6 @@ from pipeline.transforms.memory import KINDS, end_us, peaks
 from pipeline.transforms.slowed import RATES, THROTTLE, means
 from pipeline.transforms.usage import is_list, memory_wait
 
-MOST_TOP: Final = 10
 MOST_STORMS: Final = 40
 MOST_MEMBERS: Final = 3
 MOST_REASONS: Final = 5

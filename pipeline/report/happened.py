@@ -10,9 +10,9 @@ import pandas as pd
 
 from pipeline.report import charts
 from pipeline.report.clock import second, when
-from pipeline.report.facts import MEASURES, Facts
+from pipeline.report.facts import MEASURES, MOST_TOP, Facts
 from pipeline.report.parts import Missing, Part, Row, Sheet, cell, rows_of, section, sheet
-from pipeline.report.rankings import DIMENSIONS, amount_at, ranking, several, total
+from pipeline.report.rankings import DIMENSIONS, ranks, several, total
 from pipeline.report.units import about, count, duration, limit, plural, share, shown, size, spread_of, words_of
 
 _SECOND: Final = 1_000_000
@@ -180,10 +180,11 @@ def who(facts: Facts) -> Iterator[Part]:
     )
     alone = [words_of(dimension) for dimension in DIMENSIONS if not several(rankings, dimension)]
     if alone:
-        yield f"There is one {' and one '.join(alone)} only: nothing to rank."
+        yield f"Nothing to rank where there is only one: {', '.join(alone)}."
     for dimension in DIMENSIONS:
         if several(rankings, dimension):
-            yield _ranks(rankings, dimension)
+            what = f"Most by {words_of(dimension)}: who, how much, and which part of all"
+            yield ranks(what, rankings, dimension, MEASURES, MOST_TOP)
     if not total(rankings, "questions_saved"):
         yield "No two equal requests waited at the same time, so no answer was shared and nothing was saved."
         return
@@ -194,16 +195,6 @@ def who(facts: Facts) -> Iterator[Part]:
         f"{count(sums['coalesced'])} of {count(sums['requests'])} requests shared the answer of another:"
         f" {count(sums['questions_saved'])} questions were not asked, {size(sums['upstream_bytes_saved'])} not fetched"
         f" from brokers, and at most {spread_of(total(rankings, 'heap_byte_seconds_saved'))} of heap not held."
-    )
-
-
-def _ranks(rankings: Sequence[Row], dimension: str) -> Sheet:
-    columns = {title: ranking(rankings, dimension, measure) for measure, title in MEASURES.items()}
-    return sheet(
-        f"Most by {words_of(dimension)}: who, how much, and which part of all",
-        range(max(map(len, columns.values()))),
-        {"": lambda rank: str(rank + 1)} | {title: amount_at(rows) for title, rows in columns.items()},
-        words=columns,
     )
 
 

@@ -1,14 +1,18 @@
 """Who comes first: the rankings of a page in words and as JSON, and whether the first stands out at all. Pure."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from pipeline.report.facts import EVERYBODY, MEASURES, Facts
-from pipeline.report.parts import Row
+from pipeline.report.parts import Row, Sheet, sheet
 from pipeline.report.units import count, duration, share, shown, spread_of, words_of
 
-DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
+WHO: Final = ("tenant", "namespace", "principal", "client_version")
+# Places are no culprits, and say where to look.
+WHERE: Final = ("proxy_id", "broker")
+DIMENSIONS: Final = (*WHO, *WHERE)
 # Without whoever has less than a fifth, four fifths of all would still be there: there is nobody to talk to first.
 LEAST_SHARE: Final = 0.2
 # Whoever has little more than the next is one of several.
@@ -47,32 +51,35 @@ def outstanding(rows: Sequence[Row], dimension: str, measure: str) -> Row | None
 
 
 def first(rows: Sequence[Row], measure: str) -> str:
-    """Name those who stand out by a measure, or say that nobody does; empty if nobody has any of it."""
+    """Name those who stand out by a measure, or say that nobody does, and where; empty if nobody has any of it."""
     if not total(rows, measure):
         return ""
-    found = [row for dimension in DIMENSIONS if (row := outstanding(rows, dimension, measure))]
-    if found:
-        return ", ".join(
-            f"the {words_of(row['dimension'])} {shown(row['name'])} ({share(row['share'])})" for row in found
-        )
-    of = next((dimension for dimension in ("namespace", *DIMENSIONS) if several(rows, dimension)), None)
-    if of is None:
-        return "nobody stands out: all is of one"
-    leader = ranking(rows, of, measure)[0]
-    return f"nobody stands out; first is the {words_of(of)} {shown(leader['name'])} with {share(leader['share'])}"
+    who, where = ([row for name in names if (row := outstanding(rows, name, measure))] for names in (WHO, WHERE))
+    ranked = [found[0] for name in WHO if several(rows, name) and (found := ranking(rows, name, measure))]
+    # Of several dimensions the finest says most.
+    leader = max(ranked, key=lambda row: len(ranking(rows, row["dimension"], "requests")), default=None)
+    said = ", ".join(map(_named, who)) or "nobody stands out" + (f"; first is {_named(leader)}" if leader else "")
+    return said + ("; where: " + ", ".join(map(_named, where)) if where else "")
 
 
-def amount_at(rows: Sequence[Row]) -> Callable[[int], str]:
-    """Return what writes who is at a place of a ranking, how much that is, and which part of all."""
+def _named(row: Row) -> str:
+    return f"the {words_of(row['dimension'])} {shown(row['name'])} ({share(row['share'])})"
 
-    def written(place: int) -> str:
-        if place >= len(rows):
-            return ""
-        row = rows[place]
-        amount = _AMOUNTS.get(row["measure"], count)(float(row["value"]))
-        return f"{shown(row['name'])}: {amount} ({share(row['share'])})"
 
-    return written
+def ranks(caption: str, rows: Sequence[Row], dimension: str, measures: Iterable[str], most: int) -> Sheet:
+    """Write rankings of a dimension beside each other; a measure that nobody has any of has no column."""
+    columns = {MEASURES[name]: found for name in measures if (found := ranking(rows, dimension, name))}
+    places = range(min(most, max(map(len, columns.values()), default=0)))
+    cells = {title: partial(_at, found) for title, found in columns.items()}
+    return sheet(caption, places, {"": lambda place: str(place + 1)} | cells, words=columns)
+
+
+def _at(rows: Sequence[Row], place: int) -> str:
+    if place >= len(rows):
+        return ""
+    row = rows[place]
+    amount = _AMOUNTS.get(row["measure"], count)(float(row["value"]))
+    return f"{shown(row['name'])}: {amount} ({share(row['share'])})"
 
 
 def as_json(facts: Facts) -> str:

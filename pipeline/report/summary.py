@@ -6,9 +6,9 @@ from typing import Final
 
 from pipeline.report.advice import fleet_of, limits_of, load_of
 from pipeline.report.clock import second
-from pipeline.report.facts import MEASURES, Facts, Overview
-from pipeline.report.parts import Part, Tiles, section, sheet
-from pipeline.report.rankings import amount_at, first, ranking, several
+from pipeline.report.facts import Facts, Overview
+from pipeline.report.parts import Part, Tiles, section
+from pipeline.report.rankings import first, ranks, several, total
 from pipeline.report.units import NOTHING, about, count, duration, limit, plural, share, shown, size, words_of
 
 _AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
@@ -44,15 +44,9 @@ def summary(facts: Facts) -> Iterator[Part]:
     yield from _reasons(facts)
     yield _to_do(facts)
     for dimension in ("namespace", "principal"):
-        victims = {measure: ranking(rankings, dimension, measure) for measure in _VICTIMS}
-        ranks = range(min(_MOST_VICTIMS, max(map(len, victims.values()))))
-        if ranks and several(rankings, dimension):
-            yield sheet(
-                f"Who waited and who was refused most, by {words_of(dimension)}: how much, and which part of all",
-                ranks,
-                {"": lambda rank: str(rank + 1)} | {MEASURES[name]: amount_at(rows) for name, rows in victims.items()},
-                words=[MEASURES[name] for name in _VICTIMS],
-            )
+        if several(rankings, dimension) and any(total(rankings, measure) for measure in _VICTIMS):
+            what = f"Who waited and who was refused most, by {words_of(dimension)}: how much, and which part of all"
+            yield ranks(what, rankings, dimension, _VICTIMS, _MOST_VICTIMS)
 
 
 def span(overview: Overview) -> str:

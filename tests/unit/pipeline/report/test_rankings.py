@@ -16,10 +16,10 @@ REQUESTS = ranked("namespace", "requests", ("t/a", 50.0), ("t/b", 50.0))
         ([("t/a", 20.0), ("t/b", 10.0), ("t/c", 5.0)], "the namespace t/a (20 %)"),
         # All of it is of one of several.
         ([("t/a", 100.0)], "the namespace t/a (100 %)"),
-        ([("t/a", 19.0), ("t/b", 1.0)], "nobody stands out; first is the namespace t/a with 19 %"),
+        ([("t/a", 19.0), ("t/b", 1.0)], "nobody stands out; first is the namespace t/a (19 %)"),
         # Two that are alike are not one.
-        ([("t/a", 45.0), ("t/b", 40.0)], "nobody stands out; first is the namespace t/a with 45 %"),
-        ([(None, 90.0), ("t/b", 10.0)], "nobody stands out; first is the namespace (unknown) with 90 %"),
+        ([("t/a", 45.0), ("t/b", 40.0)], "nobody stands out; first is the namespace t/a (45 %)"),
+        ([(None, 90.0), ("t/b", 10.0)], "nobody stands out; first is the namespace (unknown) (90 %)"),
     ],
 )
 def test_the_first_is_named_where_it_stands_out(values: list[tuple[str | None, float]], said: str) -> None:
@@ -30,4 +30,13 @@ def test_the_first_is_named_where_it_stands_out(values: list[tuple[str | None, f
 def test_nothing_is_said_of_what_nobody_has_and_nobody_stands_out_alone() -> None:
     alone = [*ranked(EVERYBODY, "requests", (None, 100.0)), *ranked("tenant", "requests", ("t", 100.0))]
     assert first(alone, "refused") == ""
-    assert first(alone, "requests") == "nobody stands out: all is of one"
+    assert first(alone, "requests") == "nobody stands out"
+
+
+def test_a_place_is_named_beside_who() -> None:
+    rows = [
+        *ranked(EVERYBODY, "requests", (None, 100.0)), *ranked("namespace", "requests", ("t/a", 9.0), ("t/b", 8.0)),
+        *ranked("broker", "requests", ("b1", 80.0), ("b2", 20.0)),
+    ]  # fmt: skip
+    said = "nobody stands out; first is the namespace t/a (9 %); where: the broker b1 (80 %)"
+    assert first(rows, "requests") == said
