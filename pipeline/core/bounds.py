@@ -1,9 +1,8 @@
 """How far the advice may go from what was seen: a floor for each memory, room for watchers, and what is extrapolated.
 
 Rule: no memory is advised below what was in use. The replay holds up an answer that waits to grow alone, where the
-proxy holds up the whole connection to its broker, so it is not asked where heap memory is that tight; of heap memory
-what the largest list takes for each question at a broker is enough. A value beyond half to twice of what was
-recorded is marked, with its risk. Pure.
+proxy holds up the whole connection to its broker, so it is not asked where memory is that tight. A value beyond half to
+twice of what was recorded is marked, with its risk. Pure.
 """
 
 from dataclasses import dataclass, fields
@@ -54,17 +53,16 @@ def direct_for(lists_bytes: int, unproven_percent: int) -> int:
 
 
 def floor_of(
-    largest_bytes: tuple[int, int], peak_bytes: tuple[int, int], outstanding: int, fleet: int, unproven_percent: int
+    largest_bytes: tuple[int, int], peak_bytes: tuple[int, int], fleet: int, unproven_percent: int
 ) -> tuple[int, int]:
     """Return the least heap and direct memory that lists have at each proxy of a fleet so many times the recorded one.
 
-    Both hold the largest list, and what was seen in use at once; of heap memory the largest list as often as questions
-    are out at a broker, if that is less; of direct memory the part that `direct_for` makes the whole of again.
+    Both hold the largest list, and what was seen in use at once; of direct memory the part that `direct_for` makes the
+    whole of again.
     """
     heap, direct = largest_bytes
     seen_heap, seen_direct = peak_bytes
-    part = -(-seen_direct * unproven_percent // (100 * fleet))
-    return max(heap, -(-min(seen_heap, heap * outstanding) // fleet)), max(direct, part)
+    return max(heap, -(-seen_heap // fleet)), max(direct, -(-seen_direct * unproven_percent // (100 * fleet)))
 
 
 def extrapolated(limits: Limits, recorded: Limits, load: int = 1) -> dict[str, str]:

@@ -112,10 +112,9 @@ class _Trials:
 
     def floor(self, fleet: int) -> tuple[int, int]:
         """Return the least memory of both kinds that may be advised to a proxy of that fleet."""
-        outstanding = self.prepared.usual_limits.max_outstanding_per_broker
         seen = self.prepared.seen
         peaks = seen.peak_heap_bytes, seen.peak_direct_bytes
-        return floor_of(self.prepared.largest, peaks, outstanding, fleet, seen.unproven_readers_percent)
+        return floor_of(self.prepared.largest, peaks, fleet, seen.unproven_readers_percent)
 
     def allows(self, point: Point) -> bool:
         """Return whether a point is above the floor of its fleet."""

@@ -9,14 +9,13 @@ RECORDED = Limits(heap_bytes=64 * MIB, direct_bytes=10 * MIB)
 
 
 def test_floor_is_what_was_seen_which_a_fleet_shares_but_not_the_largest_list() -> None:
-    assert floor_of((MIB, MIB), (40 * MIB, 8 * MIB), 64, 4, 100) == (10 * MIB, 2 * MIB)
-    assert floor_of((12 * MIB, 3 * MIB), (40 * MIB, 8 * MIB), 64, 4, 100) == (12 * MIB, 3 * MIB)
-    # No more than the largest list for every question; who reads them may be slow.
-    assert floor_of((MIB, MIB), (400 * MIB, 90 * MIB), 64, 1, 100) == (64 * MIB, 90 * MIB)
+    assert floor_of((MIB, MIB), (40 * MIB, 8 * MIB), 1, 100) == (40 * MIB, 8 * MIB)
+    assert floor_of((MIB, MIB), (40 * MIB, 8 * MIB), 4, 100) == (10 * MIB, 2 * MIB)
+    assert floor_of((12 * MIB, 3 * MIB), (40 * MIB, 8 * MIB), 4, 100) == (12 * MIB, 3 * MIB)
 
 
 def test_no_less_direct_memory_than_was_seen_is_advised_whatever_part_lists_had() -> None:
-    _, lists = floor_of((MIB, MIB), (MIB, 32 * MIB), 64, 1, 50)
+    _, lists = floor_of((MIB, MIB), (MIB, 32 * MIB), 1, 50)
     assert direct_for(lists, 50) == 32 * MIB
 
 
