@@ -77,9 +77,25 @@ def at_work(job: str, settings: CommonSettings, *, writes: bool = True) -> Itera
     # Spark has set a handler of its own.
     end_calls_quietly()
     try:
+        if writes:
+            _refuse_two_writers(session, settings.out)
         yield session
     finally:
         session.stop()
+
+
+def _refuse_two_writers(session: SparkSession, out: str) -> None:
+    """Raise PipelineError where the second of two that write the same version of a table would overwrite the first.
+
+    Delta's own log store for S3 knows of the writers of one driver only.
+    """
+    scheme = out.partition("://")[0]
+    key = f"spark.delta.logStore.{scheme}.impl"
+    if scheme in ("s3", "s3a", "s3n") and session.conf.get(key, None) is None:
+        raise PipelineError(
+            f"--out {out}: got no {key}, expected io.delta.storage.S3DynamoDBLogStore, by which several jobs may write,"
+            " or io.delta.storage.S3SingleDriverLogStore where one job at a time does (--conf)"
+        )
 
 
 def build_session(app: str, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:

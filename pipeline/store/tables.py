@@ -2,7 +2,7 @@
 
 Rule: a change of a table is one commit: whoever reads has all of it or nothing, and a job that is killed leaves the
 table as it was. Writers need no lock on a file system that puts a name in place once: of two that add the same event
-one is refused by Delta and looks again. On an object store without that they need a log store (`refuse_writers`).
+one is refused by Delta and looks again. On S3 they need a log store that does so (`at_work` asks for it).
 """
 
 import random

@@ -49,14 +49,6 @@ class ObjectStore:
             content: bytes = answer.read()
         return content
 
-    def copy(self, prefix: str, to: str) -> None:
-        """Have all objects whose names begin so under another beginning, too."""
-        for name in self.names(prefix):
-            url = f"http://{LOOPBACK}:{self.port}/{BUCKET}/{quote(to + name.removeprefix(prefix))}"
-            source = {"x-amz-copy-source": f"/{BUCKET}/{quote(name)}"}
-            with urllib.request.urlopen(urllib.request.Request(url, headers=source, method="PUT")):
-                pass
-
     def names(self, prefix: str = "") -> list[str]:
         """List the objects whose names begin so."""
         found: list[str] = []

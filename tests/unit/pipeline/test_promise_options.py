@@ -112,3 +112,20 @@ def test_tables_elsewhere_need_files_here(given: list[str], said: str, capsys: p
 def test_what_makes_no_sense_is_refused(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*HERE, *given]) == ExitCode.USAGE
     assert said in capsys.readouterr().err
+
+
+def test_place_where_no_tables_can_be_is_one_line(
+    session: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    assert main(["usage", "--out", str(file / "tables")]) == ExitCode.USAGE
+    # Whoever is root may write everywhere.
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["usage", "--out", str(tmp_path / "tables")]) == ExitCode.USAGE
+    assert capsys.readouterr().err.splitlines() == [
+        f"pulsar-proxy-pipeline usage: --out: got {file}/tables, expected a directory: {file} is none",
+        f"pulsar-proxy-pipeline usage: --out: got {tmp_path}/tables, expected a directory to write to: {tmp_path} is"
+        " read-only here",
+    ]
+    assert session == []
