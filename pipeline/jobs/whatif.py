@@ -95,8 +95,8 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     names = [column.name for column in CALIBRATION_HISTORY.columns if column.name not in history]
     add_row(spark, common, CALIBRATION_HISTORY, history | {name: judged[ALL].row[name] for name in names})
     keep_days(spark, common, whole, settings.period)
-    for name, each in judged.items():
-        if name == ALL or len(prepared.proxies) > 1:
+    for proxy_id, each in judged.items():
+        if proxy_id == ALL or len(prepared.proxies) > 1:
             say(shown_calibration(each))
     found = survey(spark, prepared, rows=window_rows(grid.loads))
     places = [Place(load, fleet) for load in grid.loads for fleet in grid.fleets]
