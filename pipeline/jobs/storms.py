@@ -14,7 +14,7 @@ from pipeline.core.options import CommonSettings, add_common, add_number, common
 from pipeline.core.periods import ALWAYS, Period, add_days, given_period
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 from pipeline.running.session import at_work
-from pipeline.store.days import DAY, changed_days, note, of_days
+from pipeline.store.days import DAY, note, of_days, read_days
 from pipeline.store.tables import read_table, replace_days
 from pipeline.transforms import storms as made
 
@@ -50,16 +50,18 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     """Make the three tables of the days with new events; raises PipelineError if there are none at all.
 
     A storm belongs to the day of its first second and may go on into the next, so the day before is looked at again;
-    and so are the days of whose usual rate a day is a part.
+    and so are the days of whose usual rate a day is a part. Arrivals are made of all days that these depend on.
     """
     common, rule = settings.common, settings.rule
     told = f"times={rule.times:g} floor={rule.floor} gap={rule.gap_seconds} top={settings.top}"
-    days = changed_days(spark, common, NAME, told, settings.period)
-    if not days.changed:
+    days = read_days(spark, common, settings.period)
+    dates = days.stale(NAME, told, days.wanted)
+    if not dates:
         return StormSummary()
-    dates = list(days.changed)
-    replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, dates)), dates)
-    again = days.around(1, made.USUAL_DAYS - 1)
+    again = days.around(dates, 1, made.USUAL_DAYS - 1)
+    if counted := days.stale(ARRIVALS.name, "", days.around(again, made.USUAL_DAYS, 1)):
+        replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, counted)), counted)
+        note(spark, common, days, ARRIVALS.name, "", counted)
     found = _bursts(spark, settings, again)
     of_storms = [burst for mine in found.values() for burst in mine]
     stormy = {second // made.DAY_SECONDS for burst in of_storms for second in (burst.first, burst.last)}
@@ -67,7 +69,7 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     seconds = made.hot_seconds(spark, found)
     replace_days(common, STORMS, made.storms(events, seconds), again)
     replace_days(common, STORM_MEMBERS, made.storm_members(events, seconds, settings.top), again)
-    note(spark, common, NAME, told, days)
+    note(spark, common, days, NAME, told, dates)
     return StormSummary(len(again), len(of_storms), max((burst.peak_rate for burst in of_storms), default=0))
 
 

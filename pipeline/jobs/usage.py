@@ -13,7 +13,7 @@ from pipeline.core.periods import ALWAYS, Period, add_days, given_period, window
 from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.running.session import at_work
-from pipeline.store.days import changed_days, note, of_days
+from pipeline.store.days import note, of_days, read_days
 from pipeline.store.tables import replace_days
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import slowed
@@ -55,10 +55,10 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     """Make the five tables of the days with new events, each in place of what it had; raises PipelineError."""
     common, seconds = settings.common, settings.window_seconds
     told = f"window={seconds}s top={settings.top}"
-    days = changed_days(spark, common, NAME, told, settings.period)
-    if not days.changed:
+    days = read_days(spark, common, settings.period)
+    dates = days.stale(NAME, told, days.wanted)
+    if not dates:
         return UsageSummary()
-    dates = list(days.changed)
     events = of_days(spark, common, dates)
     usage = made.usage(events, seconds).persist(StorageLevel.DISK_ONLY)
     try:
@@ -70,11 +70,10 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
         usage.unpersist()
     replace_days(common, WAITS, made.waits(events, seconds), dates)
     # What begins on a day may go on in the next.
-    near = days.around(1, 1)
-    replace_days(
-        common, SLOWED, slowed(of_days(spark, common, days.around(2, 2))).where(F.col("date").isin(near)), near
-    )
-    note(spark, common, NAME, told, days)
+    near = days.around(dates, 1, 1)
+    of_near = slowed(of_days(spark, common, days.around(dates, 2, 2))).where(F.col("date").isin(near))
+    replace_days(common, SLOWED, of_near, near)
+    note(spark, common, days, NAME, told, dates)
     return summary
 
 

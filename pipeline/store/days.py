@@ -3,7 +3,7 @@
 Events are added and never changed: a day with as many as before is the day of before.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, timedelta
 
@@ -22,40 +22,40 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """The days that have events, and those of them that a job has to make again; each with the number of its events."""
+    """The days that have events, with their number; those of the period; and what jobs have made of how many."""
 
-    there: Mapping[date, int]
-    changed: Mapping[date, int]
+    events: Mapping[date, int]
+    wanted: Collection[date]
+    made: Mapping[tuple[str, str, date], int]
 
-    def around(self, before: int, after: int) -> list[date]:
-        """Return the days with events from so many days before a changed one to so many after."""
-        near = {day + number * DAY for day in self.changed for number in range(-before, after + 1)}
-        return sorted(near & self.there.keys())
+    def stale(self, job: str, options: str, days: Iterable[date]) -> list[date]:
+        """Return those days that a job has not made of all their events with these options."""
+        return [day for day in days if self.made.get((job, options, day)) != self.events[day]]
+
+    def around(self, days: Iterable[date], before: int, after: int) -> list[date]:
+        """Return the days with events from so many days before one of these to so many after."""
+        near = {day + number * DAY for day in days for number in range(-before, after + 1)}
+        return sorted(near & self.events.keys())
 
 
-def changed_days(spark: SparkSession, common: CommonSettings, job: str, options: str, period: Period) -> Days:
-    """Find the days of a period that `job` has not made of these events with these `options`; raises PipelineError.
-
-    There must be events in the period. A day is made of all clusters at once.
-    """
-    counted = read_table(spark, common, EVENTS).groupBy("date").count().collect()
-    there = {row[0]: row[1] for row in counted}
-    wanted = {day: events for day, events in there.items() if period.touches(day)}
+def read_days(spark: SparkSession, common: CommonSettings, period: Period) -> Days:
+    """Read the days of events of all clusters; raises PipelineError if there is none in the period."""
+    events = {row[0]: row[1] for row in read_table(spark, common, EVENTS).groupBy("date").count().collect()}
+    wanted = sorted(filter(period.touches, events))
     if not wanted:
         raise PipelineError(f"--out {common.out}: found no event from {period}, expected at least one in `events`")
-    before = read(spark, common, DAYS)
-    rows = [] if before is None else before.where((F.col("job") == job) & (F.col("options") == options)).collect()
-    made = {row.date: row.events for row in rows}
-    return Days(there, {day: events for day, events in wanted.items() if made.get(day) != events})
+    made = read(spark, common, DAYS)
+    rows = [] if made is None else made.collect()
+    return Days(events, wanted, {(row.job, row.options, row.date): row.events for row in rows})
 
 
-def of_days(spark: SparkSession, common: CommonSettings, days: Collection[date]) -> DataFrame:
+def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date]) -> DataFrame:
     """Return the events of these days."""
     return read_table(spark, common, EVENTS).where(F.col("date").isin(list(days)))
 
 
-def note(spark: SparkSession, common: CommonSettings, job: str, options: str, days: Days) -> None:
-    """Note that `job` has made its tables of the changed days, after it has."""
-    rows = [{"job": job, "date": day, "events": n, "options": options} for day, n in days.changed.items()]
-    named = ", ".join(f"DATE'{day.isoformat()}'" for day in days.changed)
+def note(spark: SparkSession, common: CommonSettings, days: Days, job: str, options: str, made: Iterable[date]) -> None:
+    """Note that a job has made its tables of these days, after it has."""
+    rows = [{"job": job, "date": day, "events": days.events[day], "options": options} for day in made]
+    named = ", ".join(f"DATE'{row['date']}'" for row in rows)
     replace_where(common, DAYS, frame_of(spark, DAYS, rows), f"job = '{job}' AND date IN ({named})")

@@ -1,38 +1,29 @@
-"""Who was slowed, and other marks, from events of the kind throttle; answers are worked out here by hand."""
+"""Who was slowed, from events of the kind throttle; answers are worked out here by hand."""
 
-from pathlib import Path
 from typing import Any
 
-import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.core.marks import Marks
-from pipeline.core.options import CommonSettings
 from pipeline.core.schema import require_table
-from pipeline.core.tables.events import EVENTS
-from pipeline.core.tables.slowed import SLOWED, WHATIF_MARKS
-from pipeline.jobs.whatif import WhatifSettings, replay_other_marks
-from pipeline.replay.grid import Grid
-from pipeline.replay.marks import replayed
-from pipeline.report.gather import gather
-from pipeline.store.sinks import read_table, write_table
+from pipeline.core.tables.slowed import SLOWED
 from pipeline.transforms.slowed import slowed
-from pipeline.usage.batch import make_usage
-from pipeline.usage.settings import UsageSettings
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 TOPIC = "persistent://t/n/orders"
+MEMORY, BROKERS, BACKLOG = 1, 2, 4
+MIDNIGHT = 12 * 3600
 
 
-def decision(second: float, **fields: Any) -> dict[str, Any]:
+def decision(second: float, reasons: int = MEMORY, **fields: Any) -> dict[str, Any]:
     """Make the event of a decision, as the proxy does: of no client, without memory, at its second after noon."""
-    nobody = {"kind": "throttle", "schema_version": 2, "principal": None, "client_id": None, "client_version": None}
-    return event(round(second * SECOND_US), **nobody, tenant="", namespace="", throttle_ratio_permille=850) | fields
+    nobody = {"kind": "throttle", "principal": None, "client_id": None, "client_version": None, "namespace": ""}
+    said = {"throttle_ratio_permille": 850, "throttle_reasons": reasons}
+    return event(round(second * SECOND_US), **nobody, tenant="") | said | fields
 
 
-def connections(second: float, action: str, number: int, **fields: Any) -> dict[str, Any]:
+def connections(second: float, action: str, number: int, paused: int, **fields: Any) -> dict[str, Any]:
     said = {"throttle_by": "threshold", "throttle_action": action, "throttle_connections": number}
-    return decision(second, **said) | fields
+    return decision(second, **said, throttle_paused=paused) | fields
 
 
 def rate(second: float, action: str, allowed: int | None, pressure: int = 1000, **fields: Any) -> dict[str, Any]:
@@ -52,9 +43,8 @@ def test_a_topic_is_slowed_from_rate_to_rate_by_hour_and_reason(spark: SparkSess
         spark,
         rate(3590, "activate", 750),
         rate(3595, "adjust", 500, pressure=400),
-        # Memory is at its low mark, so that this pressure is of the backlog; then it is not known.
-        rate(3610, "adjust", 300, pressure=200, throttle_ratio_permille=700),
-        rate(3612, "adjust", 200, pressure=100, throttle_ratio_permille=None),
+        rate(3610, "adjust", 300, pressure=200, throttle_reasons=BACKLOG),
+        rate(3612, "adjust", 200, pressure=100, throttle_reasons=BACKLOG),
         rate(3620, "deactivate", None, pressure=0),
         rate(3630, "would_activate", 750),
         event(3640 * SECOND_US),
@@ -78,13 +68,13 @@ def test_a_topic_is_slowed_from_rate_to_rate_by_hour_and_reason(spark: SparkSess
 def test_paused_connections_are_added_up_until_they_are_released(spark: SparkSession) -> None:
     (row,) = found(
         spark,
-        connections(0, "pause", 10),
-        connections(1, "pause", 2),
-        connections(4, "resume", 8),
-        connections(5, "resume", 3),
-        # One has ended while it was paused: an hour later it is no longer waited for.
-        connections(1000, "pause", 1),
-        connections(1002, "resume", 0),
+        connections(0, "pause", 10, 10),
+        connections(1, "pause", 2, 12),
+        # Four of those that were paused have ended.
+        connections(4, "resume", 4, 4),
+        connections(5, "resume", 4, 0),
+        connections(1000, "pause", 1, 1),
+        connections(1002, "resume", 1, 0),
         event(2000 * SECOND_US),
     )
     # 10 for a second, 12 for three, 4 for one; then 1 for two.
@@ -93,33 +83,29 @@ def test_paused_connections_are_added_up_until_they_are_released(spark: SparkSes
     assert (row["max_ratio_permille"], row["max_pressure_permille"]) == (850, None)
 
 
-def test_pauses_end_with_the_start_of_the_proxy_that_made_them(spark: SparkSession) -> None:
+def test_what_is_slowed_ends_with_the_start_of_the_proxy_that_slowed_it(spark: SparkSession) -> None:
     rows = found(
         spark,
-        connections(0, "pause", 5, boot_id="old"),
+        connections(0, "pause", 5, 5, boot_id="old"),
+        rate(1, "activate", 500, boot_id="old"),
         event(3 * SECOND_US, boot_id="old"),
-        connections(10, "resume", 5, boot_id="new"),
-        connections(20, "would_pause", 7, boot_id="new"),
-        connections(24, "would_resume", 0, boot_id="new"),
+        connections(10, "resume", 5, 0, boot_id="new"),
+        connections(20, "would_pause", 7, 7, boot_id="new"),
+        connections(24, "would_resume", 7, 0, boot_id="new"),
     )
-    assert [(row["observed"], row["seconds"], row["most_connections"]) for row in rows] == [
-        (False, 15.0, 5),
-        (True, 28.0, 7),
-    ]
+    told = [(row["throttle"], row["observed"], row["seconds"]) for row in rows]
+    assert told == [("adaptive", False, 2.0), ("threshold", False, 15.0), ("threshold", True, 28.0)]
 
 
-def test_events_of_version_3_say_why_and_how_many_are_paused(spark: SparkSession) -> None:
+def test_what_presses_is_named_and_forgotten_topics_are_counted(spark: SparkSession) -> None:
     rows = found(
         spark,
-        rate(0, "activate", 750, throttle_reasons=6),
-        # Memory of brokers is in no ratio of the proxy: before version 3 this was called backlog.
-        rate(10, "adjust", 500, pressure=900, throttle_reasons=2, throttle_ratio_permille=100),
+        rate(0, "activate", 750, throttle_reasons=BROKERS | BACKLOG),
+        rate(10, "adjust", 500, pressure=900, throttle_reasons=BROKERS),
         rate(20, "adjust", 900, pressure=0, throttle_reasons=0),
         rate(30, "release", None, pressure=0, throttle_reasons=0),
-        connections(0, "pause", 10, throttle_reasons=3, throttle_paused=10),
-        # Two of those that were paused have ended.
-        connections(5, "resume", 4, throttle_reasons=3, throttle_paused=4),
-        connections(7, "resume", 4, throttle_reasons=0, throttle_paused=0),
+        connections(0, "pause", 10, 10, throttle_reasons=MEMORY | BROKERS),
+        connections(7, "resume", 10, 0, throttle_reasons=0),
         decision(40, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=3),
         decision(41, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=4),
     )
@@ -129,53 +115,22 @@ def test_events_of_version_3_say_why_and_how_many_are_paused(spark: SparkSession
         ("adaptive", "brokers and backlog", 10.0, None),
         ("adaptive", "forgotten", 0.0, 7),
         ("adaptive", "recovery", 10.0, None),
-        ("threshold", "memory and brokers", 10 * 5 + 4 * 2, None),
+        ("threshold", "memory and brokers", 70.0, None),
     ]
 
 
-def test_other_marks_replay_each_start_of_each_proxy(spark: SparkSession) -> None:
-    events = [
-        connections(0, "pause", 1),
-        # The same second says one ratio: the last.
-        rate(0.5, "activate", 750),
-        connections(30, "resume", 1, throttle_ratio_permille=600),
-        connections(0, "pause", 1, proxy_id="p2", throttle_ratio_permille=775),
-        event(40 * SECOND_US),
-    ]
-    table = replayed(frame(spark, events), [Marks(0.85, 0.7), Marks(0.95, 0.9)])
-    require_table(table, WHATIF_MARKS)
-    rows = {(row["proxy_id"], row["high"], str(row["minute"])[14:16]): row for row in table.collect()}
-    first = rows["p1", 0.85, "00"]
-    assert (first["seconds"], first["pressed_seconds"], first["paused_seconds"]) == (60, 30, 30)
-    assert first["ratio"] == pytest.approx((30 * 0.85 + 30 * 0.6) / 60)
-    assert (first["max_pressure"], first["least_allowed_share"]) == (pytest.approx(1.0), pytest.approx(0.1))
-    second = rows["p2", 0.85, "00"]
-    assert (second["pressed_seconds"], second["paused_seconds"]) == (60, 0)
-    assert second["least_allowed_share"] == pytest.approx(0.55)
-    assert rows["p1", 0.95, "00"]["allowed_share"] == 1.0
-    # Memory holds for a minute after the last event, no longer.
-    assert rows["p1", 0.85, "01"]["seconds"] == 30
-
-
-def test_jobs_write_who_was_slowed_for_the_page_though_nobody_asked_for_lists(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    common = CommonSettings(str(tmp_path / "out"), "parquet", None, {})
-    events = [rate(0, "activate", 500), rate(30, "deactivate", None, 0), connections(40, "pause", 3)]
-    events.append(decision(44, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=3))
-    write_table(spark, common, EVENTS, frame(spark, [*events, connections(45, "resume", 3)]))
-    assert make_usage(spark, UsageSettings(common)).requests == 0
-    said: list[str] = []
-    settings = WhatifSettings(common, Grid({}), marks=(Marks(0.9, 0.8),))
-    replay_other_marks(spark, read_table(spark, common, EVENTS), settings, said.append)
-    facts = gather(spark, common)
-    assert facts.slowed is not None
-    assert facts.overview is not None
-    assert (facts.overview.requests, facts.overview.watch_frames, facts.overview.namespaces) == (0, 0, 0)
-    assert facts.slowed.topics[["topic", "seconds", "reasons"]].to_numpy().tolist() == [[TOPIC, 30.0, "memory"]]
-    assert facts.slowed.hours[["throttle", "seconds"]].to_numpy().tolist() == [["adaptive", 30.0], ["threshold", 15.0]]
-    assert (facts.slowed.topic_count, facts.slowed.forgotten_count) == (1, 3)
-    assert facts.marks["pressed_seconds"].sum() == 105
-    assert said == ["pairs of marks replayed: 1; 2 rows in the table whatif_marks"]
-    replay_other_marks(spark, read_table(spark, common, EVENTS), WhatifSettings(common, Grid({})), said.append)
-    assert gather(spark, common).marks.empty
+def test_what_is_slowed_over_midnight_is_of_both_days(spark: SparkSession) -> None:
+    rows = found(
+        spark,
+        rate(MIDNIGHT - 10, "activate", 500),
+        rate(MIDNIGHT + 20, "deactivate", None),
+        # Nothing is heard of this one until the day after the next.
+        rate(MIDNIGHT - 5, "activate", 500, throttle_topic="persistent://t/n/silent"),
+        event((MIDNIGHT + 30) * SECOND_US),
+        event((MIDNIGHT + 100_000) * SECOND_US),
+    )
+    told = sorted((str(row["date"]), row["topic"].rpartition("/")[2], row["seconds"]) for row in rows)
+    assert told == [
+        ("2026-01-01", "orders", 10.0), ("2026-01-01", "silent", 5.0),
+        ("2026-01-02", "orders", 20.0), ("2026-01-02", "silent", 30.0),
+    ]  # fmt: skip

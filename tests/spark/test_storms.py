@@ -8,7 +8,6 @@ from pipeline.transforms.storms import (
     bursts,
     fleet_seconds,
     hot_seconds,
-    last_second,
     storm_members,
     storms,
 )
@@ -52,12 +51,11 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
     more = [event(at + SECOND_US + n, client_id="c1") for n in range(1, 4)]
     events = frame(spark, [*calm, *storm, *more])
     fleet = fleet_seconds(arrivals(events)).toPandas()
-    last = last_second(events)
     # The one that waited for 3 s and ended after 4.
-    assert last - NOON_US // SECOND_US == 24
-    found = bursts(fleet["second"].to_numpy(), fleet["requests"].to_numpy(), RULE, last)
-    seconds = hot_seconds(spark, found)
-    told = storms(events, seconds, found)
+    assert fleet["end"].max() - NOON_US // SECOND_US == 24
+    found = bursts(*fleet[["second", "requests", "end"]].to_numpy().T, rule=RULE)
+    seconds = hot_seconds(spark, {None: found})
+    told = storms(events, seconds)
     require_table(told, STORMS)
     (row,) = told.collect()
     expected = {

@@ -1,6 +1,5 @@
 from typing import Any
 
-import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -8,7 +7,7 @@ from pyspark.sql import functions as F
 from benchmarks.pipeline.generate.output import events_frame
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from pipeline.transforms.histograms import bucket, quantiles
-from pipeline.transforms.usage import DIMENSIONS, add_usage, add_waits, sharing, top_costs, usage, waits
+from pipeline.transforms.usage import DIMENSIONS, sharing, top_costs, usage, waits
 from tests.support.pipeline.buckets import bucket_of, middle_us
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
@@ -43,7 +42,6 @@ def test_sums_of_a_window(spark: SparkSession) -> None:
         "namespace": "t/a",
         "principal": "alice",
         "client_version": "v1",
-        "part": 0,
         "requests": 2,
         "answered": 2,
         "refused": 0,
@@ -136,43 +134,31 @@ def test_nothing_is_lost_between_events_and_tables(generated: DataFrame) -> None
     assert dict(map(tuple, counts)) == {"memory": len(lists), "total": len(lists), "watch": len(watch)}
 
 
-def test_parts_add_up_to_the_whole(generated: DataFrame) -> None:
-    early, late = generated.where("seq % 3 = 0"), generated.where("seq % 3 <> 0")
-    by = ["window_start", "namespace", "principal", "client_version"]
-    parts = usage(early, 60, 1).unionByName(usage(late, 60, 2))
-    pd.testing.assert_frame_equal(
-        add_usage(parts).orderBy(by).toPandas(), usage(generated, 60).orderBy(by).toPandas(), check_exact=False
-    )
-    of_waits = waits(early, 60, 1).unionByName(waits(late, 60, 2))
-    by += ["wait", "bucket"]
-    pd.testing.assert_frame_equal(
-        add_waits(of_waits).orderBy(by).toPandas(), waits(generated, 60).orderBy(by).toPandas()
-    )
-
-
-def test_dearest_come_first_in_each_hour_and_in_all(spark: SparkSession) -> None:
+def test_those_that_cost_most_come_first_in_each_hour_and_day(spark: SparkSession) -> None:
     hour = 3600 * SECOND_US
     events = [
         event(0, heap_byte_us=1_000_000),
         event(1, heap_byte_us=5_000_000, namespace="u/b"),
         event(hour, heap_byte_us=9_000_000),
         event(hour + 1, heap_byte_us=2_000_000, namespace="u/c"),
+        event(24 * hour, heap_byte_us=1_000_000),
     ]
     found = top_costs(usage(frame(spark, events), 60), 2).where("measure = 'heap_byte_seconds'").collect()
     got = {
-        (row["period"], row["hour_start"].hour if row["hour_start"] else None, row["dimension"], row["rank"]): (
+        (row["date"].day, row["hour_start"] and row["hour_start"].hour, row["dimension"], row["rank"]): (
             row["name"],
             row["value"],
             row["share"],
         )
         for row in found
     }
-    assert got["whole", None, "namespace", 1] == ("t/a", 10.0, pytest.approx(10 / 17))
-    assert got["whole", None, "namespace", 2] == ("u/b", 5.0, pytest.approx(5 / 17))
-    assert ("whole", None, "namespace", 3) not in got
-    assert got["hour", 12, "namespace", 1] == ("u/b", 5.0, pytest.approx(5 / 6))
-    assert got["hour", 13, "tenant", 2] == ("u", 2.0, pytest.approx(2 / 11))
-    assert got["whole", None, "principal", 1] == ("alice", 17.0, 1.0)
+    assert got[1, None, "namespace", 1] == ("t/a", 10.0, pytest.approx(10 / 17))
+    assert got[1, None, "namespace", 2] == ("u/b", 5.0, pytest.approx(5 / 17))
+    assert (1, None, "namespace", 3) not in got
+    assert got[1, 12, "namespace", 1] == ("u/b", 5.0, pytest.approx(5 / 6))
+    assert got[1, 13, "tenant", 2] == ("u", 2.0, pytest.approx(2 / 11))
+    assert got[1, None, "principal", 1] == ("alice", 17.0, 1.0)
+    assert got[2, None, "namespace", 1] == ("t/a", 1.0, 1.0)
     assert {row["dimension"] for row in found} == set(DIMENSIONS)
 
 

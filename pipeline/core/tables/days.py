@@ -9,7 +9,7 @@ DAYS: Final = Table(
     "How many events a job has made its tables of, day by day: with others, or other options, it makes them again.",
     ("job", "date"),
     (
-        Column("job", "string", "", "usage or storms."),
+        Column("job", "string", "", "usage, storms, or arrivals: the first step of storms."),
         Column("date", "date", "", "The day of the events, UTC."),
         Column("events", "int64", "", "How many there were."),
         Column("options", "string", "", "What the job was told to make of them."),

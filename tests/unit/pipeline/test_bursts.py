@@ -10,8 +10,9 @@ QUIET = dict.fromkeys(range(100, 120), 10)
 
 
 def found(counts: dict[int, int], last: int = 0) -> list[Burst]:
+    """Find the bursts of seconds of one day; the last of all requests ended in the second `last`."""
     seconds, requests = (np.array(list(each), np.int64) for each in (counts, counts.values()))
-    return bursts(seconds, requests, RULE, last)
+    return bursts(seconds, requests, np.maximum(seconds, last), RULE)
 
 
 @pytest.mark.parametrize(
@@ -21,11 +22,11 @@ def found(counts: dict[int, int], last: int = 0) -> list[Burst]:
         (QUIET, []),
         # 106 and 107 are calm: two seconds, as many as the rule bears.
         (QUIET | {105: 60, 108: 90}, [Burst(105, 108, 10.0, 90)]),
-        (QUIET | {105: 60, 109: 90}, [Burst(105, 105, 10.0, 60), Burst(109, 109, 10.0, 90)]),
+        (QUIET | {105: 60, 109: 90}, [Burst(105, 105, 10.0, 60), Burst(109, 109, 10.0, 90, 2)]),
         # Seconds without any arrival are calm as well.
         (
             dict.fromkeys(range(10), 10) | {20: 90, 23: 90, 27: 90},
-            [Burst(20, 23, 0.0, 90), Burst(27, 27, 0.0, 90)],
+            [Burst(20, 23, 0.0, 90), Burst(27, 27, 0.0, 90, 2)],
         ),
     ],
 )
@@ -51,6 +52,20 @@ def test_half_of_all_seconds_are_silent_before_silence_is_usual() -> None:
 def test_work_of_hours_is_no_storm_after_nights_of_silence() -> None:
     day = {day * 86_400 + second: 60 for day in range(3) for second in range(3600)}
     assert found(day) == []
+
+
+def test_what_is_usual_is_of_seven_days() -> None:
+    steady = {day * 86_400 + second: 10 for day in range(9) for second in range(3600)}
+    storm = {12 * 86_400 + second: 30 for second in range(60)}
+    assert [(burst.day, burst.usual_rate) for burst in found(steady | storm)] == [(12, 10.0)]
+    # A day later the last of the steady ones is over.
+    later = {second + 3 * 86_400: requests for second, requests in storm.items()}
+    assert found(steady | later) == []
+
+
+def test_a_storm_over_midnight_is_of_its_first_day() -> None:
+    night = dict.fromkeys(range(86_390, 86_410), 1)
+    assert [burst.day for burst in found(night | {86_399: 50, 86_400: 60, 86_405: 70})] == [0, 1]
 
 
 def test_storms_do_not_make_themselves_usual() -> None:
