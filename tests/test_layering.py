@@ -64,7 +64,7 @@ PIPELINE_ROOMS = (
     {"transforms", "running"},
     {"store"},
     {"sources", "replay"},
-    {"ingest", "usage", "report"},
+    {"ingest", "report"},
     {"jobs"},
     {"demo"},
 )
