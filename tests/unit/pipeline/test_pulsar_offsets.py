@@ -25,3 +25,9 @@ def test_limit_is_shared_by_what_each_partition_has(unread: dict[str, int], most
     states = {name: PartitionState(name, (Ledger(5, count),), Position(5, count - 1)) for name, count in unread.items()}
     begun = {name: Mark(Position(5, -1)) for name in unread}
     assert {name: mark.position.entry + 1 for name, mark in next_marks(states, begun, most).items()} == read
+
+
+def test_what_was_read_to_the_end_may_go() -> None:
+    trimmed = PartitionState("t", (Ledger(7, 0),), Position(5, 3))
+    assert not trimmed.lost(Mark(Position(5, 3)))
+    assert trimmed.lost(Mark(Position(5, 2)))
