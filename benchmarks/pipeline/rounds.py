@@ -15,10 +15,15 @@ from benchmarks.ladder.estimate import estimate
 from benchmarks.ladder.processes import CACHE
 from benchmarks.ladder.verdict import check
 from benchmarks.pipeline import generate
-from benchmarks.pipeline.generate.output import write_parquet
+from benchmarks.pipeline.engine import THREADS
+from benchmarks.pipeline.generate.output import events_frame
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.process import EngineProcess
 from eventlog import schema
+from pipeline.core.options import CommonSettings
+from pipeline.core.tables.events import EVENTS
+from pipeline.running.session import at_work
+from pipeline.store.tables import write_table
 
 __all__ = ["SIZES", "Json", "events_of", "growth", "take_turns"]
 
@@ -37,10 +42,11 @@ def events_of(size: int) -> Path:
     place = GENERATED / f"{size}-seed-{settings.seed}-{_sources_hash()}"
     done = place / "complete"
     if not done.exists():
-        shown = _Progress(size)
         if place.exists():
             raise SystemExit(f"{place} was begun and not ended: delete it and run again")
-        write_parquet(settings, place, shown.note)
+        common = CommonSettings(str(place), f"local[{THREADS}]", {})
+        with at_work("generate", common) as spark:
+            write_table(common, EVENTS, events_frame(spark, settings))
         done.touch()
     print(f"  {size:,} events are there", flush=True)
     return place / "events"
@@ -49,17 +55,6 @@ def events_of(size: int) -> Path:
 def _sources_hash() -> str:
     sources = [*Path(generate.__file__).parent.glob("*.py"), Path(schema.__file__)]
     return blake2b(b"".join(path.read_bytes() for path in sorted(sources)), digest_size=4).hexdigest()
-
-
-class _Progress:
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._told = 0
-
-    def note(self, written: int) -> None:
-        if written - self._told >= self._size // 4:
-            self._told = written
-            print(f"  generated {written:,} of {self._size:,} events", flush=True)
 
 
 @contextmanager

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from pyspark.sql import SparkSession
 
-from benchmarks.pipeline.holds.storms import Event, Storm, stormed
+from benchmarks.pipeline.holds.storms import Event as Recorded
+from benchmarks.pipeline.holds.storms import Storm, stormed
 from pipeline.core.choice import Target
 from pipeline.core.model import MIB
 from pipeline.core.options import CommonSettings
-from pipeline.ingest import ingest
 from pipeline.ingest.settings import IngestSettings
+from pipeline.ingest.stream import follow
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, whatif
 from pipeline.replay.grid import Grid
@@ -77,9 +79,9 @@ SCENARIOS: Final[dict[str, Scenario]] = {
 class Tried:
     """The events recorded, the advice, and the events that the judged storm recorded under the advice."""
 
-    before: list[Event]
+    before: list[Recorded]
     summary: AdviseSummary
-    after: list[Event]
+    after: list[Recorded]
 
 
 def tried(
@@ -92,8 +94,8 @@ def tried(
 ) -> Tried:
     """Record, advise, and have the other storm meet what is advised; raises PipelineError if there is no advice."""
     before = stormed(scenario.recorded, place / "before", slowness=slowness)
-    common = CommonSettings(str(place / "tables"), "parquet", None, {})
-    ingest(spark, IngestSettings(common, str(place / "before")))
+    common = CommonSettings(str(place / "tables"), None, {})
+    follow(spark, IngestSettings(common, str(place / "before"), str(place / "checkpoint")), lambda _: None, Event())
     promised_us = PROMISED_US * slowness
     grid = Grid({"heap_bytes": SIZES, "direct_bytes": SIZES}, (scenario.load,), (scenario.fleet,))
     whatif(spark, WhatifSettings(common, grid, promised_us))

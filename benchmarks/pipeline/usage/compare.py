@@ -12,26 +12,27 @@ from pipeline.core.tables import TABLES
 __all__ = ["KEYS", "differences", "load"]
 
 DIGITS: Final = 1e-9
+_WHO: Final = ("window_start", "cluster", "proxy_id", "namespace", "principal", "client_version")
 # Ranks of nearly equal doubles may change places, so rankings are compared by their values.
 KEYS: Final = {
-    "usage": ("window_start", "namespace", "principal", "client_version"),
-    "waits": ("window_start", "namespace", "principal", "client_version", "wait", "bucket"),
-    "sharing": ("hour_start", "namespace"),
-    "top_costs": ("period", "hour_start", "dimension", "measure", "rank"),
+    "usage": (*_WHO, "broker"),
+    "waits": (*_WHO, "wait", "bucket"),
+    "sharing": ("hour_start", "cluster", "proxy_id", "namespace"),
+    "top_costs": ("date", "cluster", "hour_start", "dimension", "measure", "rank"),
 }
-LEFT_OUT: Final = {"date", "window_seconds", "part", "name"}
+LEFT_OUT: Final = {"date", "window_seconds", "name"}
 
 
 def load(out: Path, table: str) -> pl.DataFrame:
     """Read a table of an engine, in the order of its key."""
     single = out / f"{table}.parquet"
-    found = pl.read_parquet(single if single.exists() else f"{out}/{table}/**/*.parquet", hive_partitioning=False)
+    found = pl.read_parquet(single if single.exists() else f"{out}/{table}/**/*.parquet", hive_partitioning=True)
     times = [
         pl.col(name).cast(pl.Datetime("us")).dt.replace_time_zone(None)
         for name, kind in found.schema.items()
         if isinstance(kind, pl.Datetime)
     ]
-    names = [column.name for column in TABLES[table].columns if column.name not in LEFT_OUT]
+    names = [column.name for column in TABLES[table].columns if column.name not in LEFT_OUT.difference(KEYS[table])]
     return found.with_columns(times).select(names).sort(KEYS[table], nulls_last=True)
 
 

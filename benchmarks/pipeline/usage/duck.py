@@ -12,7 +12,7 @@ from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.buckets import PER_OCTAVE, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
-_WHO: Final = "namespace, principal, client_version"
+_WHO: Final = "cluster, proxy_id, namespace, principal, client_version"
 _LATE: Final = "is_list AND outcome = 'timeout'"
 _FULL: Final = "is_list AND outcome = 'queue_full'"
 _STAGE: Final = "coalesce(outcome_stage, '')"
@@ -101,7 +101,7 @@ class Engine:
             for name, (value, condition) in _SECONDS.items()
         ]
         columns += [f"coalesce(max({value}) FILTER (is_list), 0)::BIGINT AS {name}" for name, value in _LARGEST.items()]
-        grouped = f"SELECT window_us, {_WHO}, {', '.join(columns)} FROM ({self._events}) GROUP BY window_us, {_WHO}"
+        grouped = f"SELECT window_us, {_WHO}, broker, {', '.join(columns)} FROM ({self._events}) GROUP BY ALL"
         return f"SELECT *, {_WINDOW}, {_REFUSED} AS refused FROM ({grouped})"
 
     def _waits(self) -> str:
@@ -121,7 +121,8 @@ class Engine:
         names = ("requests", "coalesced", "questions", "questions_saved", "upstream_bytes_saved")
         sums = [f"sum({name})::BIGINT AS {name}" for name in names]
         return (
-            f"SELECT date_trunc('hour', window_start) AS hour_start, tenant, namespace, {', '.join(sums)},"
+            "SELECT date_trunc('hour', window_start) AS hour_start, cluster, proxy_id, tenant, namespace,"
+            f" {', '.join(sums)},"
             f" sum(heap_byte_seconds_saved) AS heap_byte_seconds_saved FROM '{self._out}/usage.parquet'"
             " GROUP BY ALL HAVING sum(questions) > 0"
         )
@@ -129,14 +130,15 @@ class Engine:
     def _top_costs(self) -> str:
         sums = ", ".join(f"sum({name})::DOUBLE AS {name}" for name in MEASURES)
         hourly = " UNION ALL ".join(
-            f"SELECT date_trunc('hour', window_start) AS hour_start, '{dimension}' AS dimension, {dimension} AS name,"
+            "SELECT window_start::DATE AS date, cluster, date_trunc('hour', window_start) AS hour_start,"
+            f" '{dimension}' AS dimension, {dimension} AS name,"
             f" {sums} FROM '{self._out}/usage.parquet' GROUP BY ALL"
             for dimension in DIMENSIONS
         )
-        whole = f"SELECT NULL::TIMESTAMP AS hour_start, dimension, name, {sums} FROM hourly GROUP BY ALL"
-        both = f"SELECT 'hour' AS period, * FROM hourly UNION ALL SELECT 'whole' AS period, * FROM ({whole})"
+        whole = f"SELECT date, cluster, NULL::TIMESTAMP AS hour_start, dimension, name, {sums} FROM hourly GROUP BY ALL"
+        both = f"SELECT * FROM hourly UNION ALL ({whole})"
         each = f"UNPIVOT ({both}) ON {', '.join(MEASURES)} INTO NAME measure VALUE value"
-        group = "PARTITION BY period, hour_start, dimension, measure"
+        group = "PARTITION BY date, cluster, hour_start, dimension, measure"
         ranked = (
             f"SELECT *, row_number() OVER ({group} ORDER BY value DESC, name ASC NULLS LAST)::INTEGER AS rank,"
             f" value / sum(value) OVER ({group}) AS share FROM ({each}) WHERE value > 0"

@@ -12,13 +12,11 @@ from benchmarks.pipeline.rounds import SIZES, Json, events_of, growth, take_turn
 from benchmarks.pipeline.usage.compare import differences
 
 ENGINES: Final = {
-    "job": "usage, local[2]",
-    "spark": "usage --engine spark, local[2]",
+    "spark": "usage, local[2]",
     "polar": "Polars, 2 threads",
     "duck": "DuckDB, 2 threads",
 }
 MODULES: Final = {engine: f"benchmarks.pipeline.usage.{engine}" for engine in ENGINES}
-OURS: Final = ("spark", "job")
 PEERS: Final = ("polar", "duck")
 ROUNDS: Final = 5
 # A bound at the larger size; at the smaller one the start of Spark's jobs is most of the time, with a bound of its own.
@@ -36,16 +34,15 @@ def run(quick: bool) -> Json:
         found = _measure(size, rounds)
         rows |= {f"{name}, {size:,} events": row for name, row in found.items()}
         best = min(PEERS, key=lambda name: float(found[name]["seconds"]["median"]))
-        for ours in OURS:
-            ratio = paired_ratio(found[ours]["runs"], found[best]["runs"])
-            ratios.append({"over": ours, "under": best, "events": size, **ratio.as_json()})
+        ratio = paired_ratio(found["spark"]["runs"], found[best]["runs"])
+        ratios.append({"over": "spark", "under": best, "events": size, **ratio.as_json()})
         if size == sizes[-1]:
             of_peer = f"seconds, times {ENGINES[best]}, {size:,} events"
-            checks.append(check(of_peer, "job", ratio.median, MOST_TIMES_PEER))
+            checks.append(check(of_peer, "spark", ratio.median, MOST_TIMES_PEER))
         else:
-            seconds = float(found["job"]["seconds"]["median"])
-            checks.append(check(f"seconds, {size:,} events", "job", seconds, MOST_SECONDS))
-        for peer in (*PEERS, "job"):
+            seconds = float(found["spark"]["seconds"]["median"])
+            checks.append(check(f"seconds, {size:,} events", "spark", seconds, MOST_SECONDS))
+        for peer in PEERS:
             checks.append(check(f"differences to spark, {size:,} events", peer, len(found[peer]["differs"]), 0))
     return {
         "scenario": "pipeline-usage",
@@ -53,7 +50,7 @@ def run(quick: bool) -> Json:
         "effort": {"sizes": sizes, "rounds": rounds},
         "rows": rows,
         "ratios": ratios,
-        "checks": [*checks, growth("job", rows, sizes)],
+        "checks": [*checks, growth("spark", rows, sizes)],
     }
 
 

@@ -11,7 +11,7 @@ from benchmarks.pipeline.usage.work import TOP, WINDOW_SECONDS
 from pipeline.core.buckets import NO_WAIT, PER_OCTAVE, TINY
 from pipeline.transforms.usage import DIMENSIONS, MEASURES, WAITS_SECONDS
 
-_WHO: Final = ("namespace", "principal", "client_version")
+_WHO: Final = ("cluster", "proxy_id", "namespace", "principal", "client_version")
 _LIST: Final = pl.col("kind") == "get_topics"
 _WAITED: Final = pl.col("heap_wait_us") + pl.col("heap_update_wait_us") + pl.col("direct_wait_us")
 _OTHERS: Final = pl.col("group_size").fill_null(1).cast(pl.Int64) - 1
@@ -31,7 +31,8 @@ class Engine:
         self._write("usage", _usage(self._events.with_columns(_window(WINDOW_SECONDS))))
         self._write("waits", _waits(self._events.with_columns(_window(WAITS_SECONDS))))
         usage = pl.scan_parquet(self._out / "usage.parquet")
-        hour = usage.with_columns(pl.col("window_start").dt.truncate("1h").alias("hour_start"))
+        start = pl.col("window_start")
+        hour = usage.with_columns(start.dt.truncate("1h").alias("hour_start"), start.dt.date().alias("date"))
         self._write("sharing", _sharing(hour))
         self._write("top_costs", _top_costs(hour, TOP))
 
@@ -55,7 +56,7 @@ def _usage(events: pl.LazyFrame) -> pl.LazyFrame:
         "heap_byte_seconds_saved",
         "watch_direct_byte_seconds",
     )
-    found = events.group_by("window_us", *_WHO).agg(*_counts(), *_sums(), *_largest())
+    found = events.group_by("window_us", *_WHO, "broker").agg(*_counts(), *_sums(), *_largest())
     refused = pl.sum_horizontal(
         "timeout_heap",
         "timeout_heap_update",
@@ -145,25 +146,29 @@ def _bucket(us: pl.Expr) -> pl.Expr:
 
 def _sharing(usage: pl.LazyFrame) -> pl.LazyFrame:
     names = ("requests", "coalesced", "questions", "questions_saved", "upstream_bytes_saved", "heap_byte_seconds_saved")
-    return usage.group_by("hour_start", "tenant", "namespace").agg(pl.sum(*names)).filter(pl.col("questions") > 0)
+    return (
+        usage.group_by("hour_start", "cluster", "proxy_id", "tenant", "namespace")
+        .agg(pl.sum(*names))
+        .filter(pl.col("questions") > 0)
+    )
 
 
 def _top_costs(usage: pl.LazyFrame, most: int) -> pl.LazyFrame:
     sums = [pl.col(name).cast(pl.Float64).sum() for name in MEASURES]
     hourly = pl.concat(
-        usage.group_by("hour_start", pl.col(dimension).alias("name"))
+        usage.group_by("date", "cluster", "hour_start", pl.col(dimension).alias("name"))
         .agg(*sums)
-        .with_columns(pl.lit(dimension).alias("dimension"), pl.lit("hour").alias("period"))
+        .with_columns(pl.lit(dimension).alias("dimension"))
         for dimension in DIMENSIONS
     )
     whole = (
-        hourly.group_by("dimension", "name")
+        hourly.group_by("date", "cluster", "dimension", "name")
         .agg(*sums)
-        .with_columns(pl.lit(None).cast(pl.Datetime("us")).alias("hour_start"), pl.lit("whole").alias("period"))
+        .with_columns(pl.lit(None).cast(pl.Datetime("us")).alias("hour_start"))
     )
-    group = ("period", "hour_start", "dimension", "measure")
+    group = ("date", "cluster", "hour_start", "dimension", "measure")
     each = pl.concat([hourly, whole.select(hourly.collect_schema().names())]).unpivot(
-        list(MEASURES), index=["period", "hour_start", "dimension", "name"], variable_name="measure"
+        list(MEASURES), index=["date", "cluster", "hour_start", "dimension", "name"], variable_name="measure"
     )
     ranked = each.filter(pl.col("value") > 0).sort("value", "name", descending=[True, False], nulls_last=True)
     return ranked.with_columns(
