@@ -37,18 +37,6 @@ class Period:
         early = self.until_us is not None and day > _date(self.until_us - 1)
         return not (late or early)
 
-    @property
-    def sql(self) -> str:
-        """Return the condition for its events, as SQL."""
-        said = ["TRUE"]
-        if self.since_us is not None:
-            said.append(f"ts_us >= {self.since_us}")
-        if self.until_us is not None:
-            said.append(f"ts_us < {self.until_us}")
-        if self.cluster is not None:
-            said.append("cluster = '{}'".format(self.cluster.replace("'", "''")))
-        return " AND ".join(said)
-
 
 ALWAYS: Final = Period()
 

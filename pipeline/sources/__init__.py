@@ -1,1 +1,1 @@
-"""Where events come from: files of the proxy (`files`; `salvage`: files that Spark refuses), or a topic (`pulsar/`)."""
+"""Where events come from: files of the proxy (`files`), or a topic (`pulsar/`)."""

@@ -1,4 +1,4 @@
-"""Pure transformations, DataFrame to DataFrame: the same for batch and for streams.
+"""Pure transformations, DataFrame to DataFrame.
 
 A column's value is made in the file of its theme: `events`, `usage` (also waits, top_costs, sharing), `storms`,
 `slowed`. `checks` says what is no event, `histograms` and `buckets` count waits by length. The tables of `usage` stand

@@ -21,12 +21,6 @@ def bucket(us: Column) -> Column:
     return F.when(us > 0, power).otherwise(F.lit(NO_WAIT))
 
 
-def bucket_sql(us: str) -> str:
-    """Return the same as SQL, for Spark and for DuckDB."""
-    power = f"cast(floor({PER_OCTAVE} * log2(cast({us} AS double)) + {TINY}) AS int)"
-    return f"CASE WHEN {us} > 0 THEN {power} ELSE {NO_WAIT} END"
-
-
 def middle(of: Column) -> Column:
     """Return the microseconds that stand for a bucket, as double."""
     value = F.pow(F.lit(2.0), (of.cast("double") + F.lit(0.5)) / F.lit(float(PER_OCTAVE)))

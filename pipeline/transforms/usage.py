@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from pipeline.core.tables import Table
 from pipeline.core.tables.usage import SAVINGS, SHARING, TOP_COSTS, USAGE, WAITS
-from pipeline.transforms.histograms import bucket_sql
+from pipeline.transforms.histograms import bucket
 
 DIMENSIONS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
 MEASURES: Final = (
@@ -90,10 +90,10 @@ AGGREGATES: Final[Mapping[str, str]] = {
     },
     **{name: f"cast(coalesce(max(CASE WHEN {_LIST} THEN {value} END), 0) AS bigint)" for name, value in _MOST.items()},
 }
-# Each event in up to two histograms: whose, null is none, and the bucket.
+# Each event in up to two histograms: whose, null is none, and the wait.
 TWO_WAITS: Final = (
-    (f"CASE WHEN {_LIST} THEN 'memory' ELSE 'watch' END", bucket_sql(_WAITED)),
-    (f"CASE WHEN {_LIST} THEN 'total' END", bucket_sql("total_us")),
+    (f"CASE WHEN {_LIST} THEN 'memory' ELSE 'watch' END", _WAITED),
+    (f"CASE WHEN {_LIST} THEN 'total' END", "total_us"),
 )
 
 
@@ -128,7 +128,7 @@ def usage(events: DataFrame, window_seconds: int) -> DataFrame:
 
 def waits(events: DataFrame, window_seconds: int) -> DataFrame:
     """Return the table `waits` of these events: a row for each hour, or longer window, and each bucket not empty."""
-    two = [F.struct(F.expr(wait).alias("wait"), F.expr(its).alias("bucket")) for wait, its in TWO_WAITS]
+    two = [F.struct(F.expr(wait).alias("wait"), bucket(F.expr(us)).alias("bucket")) for wait, us in TWO_WAITS]
     seconds = max(WAITS_SECONDS, window_seconds)
     each = asked_for(events).select(_window(seconds), *WHO, F.explode(F.array(*two)).alias("one"))
     named = each.select("window_us", *WHO, "one.wait", "one.bucket").where(F.col("wait").isNotNull())
