@@ -141,7 +141,7 @@ def test_what_a_user_can_mend_is_no_traceback(
     monkeypatch.setattr(compact, "run", fail)
     said = "FAILED_READ_FILE.FILE_NOT_EXIST"
     assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
-    assert "compacted meanwhile: run again" in capsys.readouterr().err
+    assert "a file was deleted while it was read: run again" in capsys.readouterr().err
     said = 'No FileSystem for scheme "foo" at x'
     assert cli.main(["compact", "--out", "foo://a"]) == ExitCode.USAGE
     assert "got a URI that begins with foo:, expected a directory" in capsys.readouterr().err
