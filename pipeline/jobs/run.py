@@ -111,7 +111,7 @@ class _Steps:
         return counts
 
     def _drift(self, spark: SparkSession) -> str:
-        cluster = self._period.cluster or ""
+        cluster = self._period.cluster
         metrics = drift_of(spark, self.common, cluster)
         if self._metrics is not None:
             write_metrics(self._metrics, metrics)

@@ -20,16 +20,16 @@ Row = Mapping[str, Any]
 
 
 def drift_metrics(
-    calibration: Row | None, advice: Row | None, in_force: Row | None, outcome: Held | None, cluster: str
+    calibration: Row | None, advice: Row | None, in_force: Row | None, outcome: Held | None, cluster: str | None
 ) -> CollectorRegistry:
     """Return the metrics of a run that ends now; what is None is left out."""
-    registry = CollectorRegistry()
+    registry, of = CollectorRegistry(), cluster or ""
 
     def gauge(name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"{PREFIX}{name}", text, ("cluster", *labels), registry=registry)
 
     def tell(name: str, text: str, value: float) -> None:
-        gauge(name, text).labels(cluster).set(value)
+        gauge(name, text).labels(of).set(value)
 
     tell("last_run_timestamp_seconds", "When the pipeline ran last.", time.time())
     if calibration is not None:
@@ -47,7 +47,7 @@ def drift_metrics(
         if row is not None:
             found = gauge(name, text, "memory")
             for kind in ("heap", "direct"):
-                found.labels(cluster, kind).set(row[f"{kind}_limit_bytes"])
+                found.labels(of, kind).set(row[f"{kind}_limit_bytes"])
     if outcome is not None and outcome.days:
         tell("advice_held", "Whether the latest advice that was in force held: 1 or 0.", outcome.kept)
     return registry
@@ -68,7 +68,7 @@ def refuse_gateway(url: str) -> None:
         raise PipelineError(f"--pushgateway: got {url!r}, expected a URL such as http://pushgateway:9091")
 
 
-def push(url: str, metrics: CollectorRegistry, cluster: str) -> None:
+def push(url: str, metrics: CollectorRegistry, cluster: str | None) -> None:
     """Put the metrics to a Pushgateway, in place of those of before of that cluster; raises PipelineError."""
     try:
         push_to_gateway(url, "pulsar-proxy-pipeline", metrics, {"cluster": cluster} if cluster else {})

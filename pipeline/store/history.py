@@ -100,4 +100,4 @@ def drift_of(spark: SparkSession, common: CommonSettings, cluster: str | None = 
     in_force = next((each for each in outcomes if each.days), None)
     usual = next(iter(rows(REPLAYED, "requests")), None)
     latest = next(iter(calibrations), None), next(iter(advices), None)
-    return drift_metrics(*latest, usual, in_force, cluster or "")
+    return drift_metrics(*latest, usual, in_force, cluster)

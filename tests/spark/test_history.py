@@ -1,6 +1,7 @@
 """The history of limits in force: each cluster has days of its own, and a large fleet as many rows as a small one."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -8,10 +9,12 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import ALWAYS, Period
-from pipeline.core.tables.history import LIMITS_BY_DAY
-from pipeline.store.history import days_together, keep_days
+from pipeline.core.tables.history import CALIBRATION_HISTORY, LIMITS_BY_DAY
+from pipeline.store.drift import PREFIX
+from pipeline.store.history import days_together, drift_of, keep_days
 from pipeline.store.tables import read_table
 from pipeline.transforms.events import with_date
+from tests.support.pipeline.catalog import put
 from tests.support.pipeline.replay_events import frame
 
 
@@ -40,3 +43,13 @@ def test_proxies_with_the_same_limits_are_one_row_of_a_day(spark: SparkSession, 
     (row,) = days_together(days).collect()
     assert (row.requests, row.answered, row.refused) == (5, 5, 0)
     assert row.wait_p99_us == max(each.wait_p99_us for each in days.collect()) > 0
+
+
+def test_drift_is_of_the_latest_run_over_a_cluster_or_over_any(spark: SparkSession, common: CommonSettings) -> None:
+    assert drift_of(spark, common).get_sample_value(f"{PREFIX}calibration_error", {"cluster": ""}) is None
+    runs = ((1, "west", 0.5), (3, "east", 0.25), (2, "west", 0.125))
+    rows = ({"made_at": datetime(2026, 1, day, tzinfo=UTC), "cluster": of, "error": error} for day, of, error in runs)
+    put(spark, common, CALIBRATION_HISTORY, *rows)
+    for cluster, error in ((None, 0.25), ("west", 0.125)):
+        found = drift_of(spark, common, cluster)
+        assert found.get_sample_value(f"{PREFIX}calibration_error", {"cluster": cluster or ""}) == error

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pyspark.sql import SparkSession
 
 from pipeline.core.options import CommonSettings
-from pipeline.core.tables import TABLES
+from pipeline.core.tables import TABLES, Table
 from pipeline.store.tables import place_of, write_rows
 
 HERE: Final = Path(__file__).resolve().parents[3] / "deploy" / "pipeline"
@@ -27,10 +27,14 @@ def database(spark: SparkSession, name: str) -> Iterator[None]:
         spark.sql(f"DROP DATABASE {name} CASCADE")
 
 
-def fill(spark: SparkSession, common: CommonSettings, name: str, *rows: dict[str, Any]) -> None:
-    """Write a table, in which numbers that are not said are 0 and other values null, and name it."""
-    table = TABLES[name]
+def put(spark: SparkSession, common: CommonSettings, table: Table, *rows: dict[str, Any]) -> None:
+    """Write a table, in which numbers that are not said are 0 and other values null."""
     blank = {column.name: None if column.nullable else _ZERO.get(column.type, "") for column in table.columns}
     assert all(row.keys() <= blank.keys() for row in rows)
     write_rows(spark, common, table, [blank | row for row in rows])
-    spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{place_of(common, table)}'")
+
+
+def fill(spark: SparkSession, common: CommonSettings, name: str, *rows: dict[str, Any]) -> None:
+    """Do the same, and name the table."""
+    put(spark, common, TABLES[name], *rows)
+    spark.sql(f"CREATE TABLE {name} USING delta LOCATION '{place_of(common, TABLES[name])}'")

@@ -61,7 +61,7 @@ def test_drift_has_a_sample_for_what_is_known() -> None:
 def test_metrics_are_a_file_for_the_textfile_collector_and_a_fault_names_the_option(tmp_path: Path) -> None:
     path = tmp_path / "drift.prom"
     path.write_text("old")
-    found = drift_metrics(CALIBRATION | {"error": None}, None, None, None, "")
+    found = drift_metrics(CALIBRATION | {"error": None}, None, None, None, None)
     write_metrics(str(path), found)
     assert f'{PREFIX}calibration_error{{cluster=""}} +Inf' in path.read_text().splitlines()
     assert [each.name for each in tmp_path.iterdir()] == ["drift.prom"]
@@ -70,15 +70,15 @@ def test_metrics_are_a_file_for_the_textfile_collector_and_a_fault_names_the_opt
 
 
 def test_pushgateway_takes_the_metrics_of_each_cluster_in_place_of_those_of_before() -> None:
-    found = drift_metrics(CALIBRATION, None, None, None, "")
+    found = drift_metrics(CALIBRATION, None, None, None, None)
     with answering() as gateway:
-        push(f"{gateway.url}/", found, "")
+        push(f"{gateway.url}/", found, None)
         push(gateway.url, found, "east")
     place = "/metrics/job/pulsar-proxy-pipeline"
     assert [each[:2] for each in gateway.asked] == [("PUT", place), ("PUT", f"{place}/cluster/east")]
     assert f"{PREFIX}calibration_error".encode() in gateway.asked[0].body
     with pytest.raises(PipelineError, match="--pushgateway"):
-        push(gateway.url, found, "")
+        push(gateway.url, found, None)
 
 
 @pytest.mark.parametrize("url", ["gateway/", "http://gate way:9091", "ftp://gateway"])

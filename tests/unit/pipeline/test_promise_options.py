@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from pipeline.cli import main
 from pipeline.core.errors import ExitCode, PipelineError
@@ -56,6 +57,21 @@ def test_run_tries_its_load_beside_those_of_the_grid(told: dict[str, Any], tmp_p
     assert told["advise"].target.load == 3
     assert told["whatif"].grid.loads == (1, 2, 3)
     assert told["whatif"].grid.values == {"heap_bytes": (8 * 2**20, 16 * 2**20)}
+
+
+@pytest.mark.parametrize(("given", "asked"), [([], None), (["--cluster", "east"], "east")])
+def test_drift_is_that_of_the_cluster_or_of_all(
+    given: list[str], asked: str | None, told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def drift(_: object, __: object, cluster: str | None) -> CollectorRegistry:
+        told["drift"] = cluster
+        return CollectorRegistry()
+
+    monkeypatch.setattr("pipeline.jobs.run.drift_of", drift)
+    file = tmp_path / "drift.prom"
+    assert main(["run", "--out", str(tmp_path), "--metrics-file", str(file), *given]) == ExitCode.OK
+    assert told["drift"] == asked
+    assert file.exists()
 
 
 def test_nothing_is_made_of_events_too_many_of_which_are_none(
