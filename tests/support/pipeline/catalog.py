@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +13,10 @@ from pipeline.core.tables import TABLES, Table
 from pipeline.store.tables import place_of, write_rows
 
 HERE: Final = Path(__file__).resolve().parents[3] / "deploy" / "pipeline"
-_ZERO: Final = {"int16": 0, "int32": 0, "int64": 0, "double": 0.0, "bool": False}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ZERO: Final = {
+    "int16": 0, "int32": 0, "int64": 0, "double": 0.0, "bool": False, "timestamp": _EPOCH, "date": _EPOCH.date(),
+}  # fmt: skip
 
 
 @contextmanager
@@ -28,7 +32,7 @@ def database(spark: SparkSession, name: str) -> Iterator[None]:
 
 
 def put(spark: SparkSession, common: CommonSettings, table: Table, *rows: dict[str, Any]) -> None:
-    """Write a table, in which numbers that are not said are 0 and other values null."""
+    """Write a table, in which numbers that are not said are 0, times long ago, and other values null."""
     blank = {column.name: None if column.nullable else _ZERO.get(column.type, "") for column in table.columns}
     assert all(row.keys() <= blank.keys() for row in rows)
     write_rows(spark, common, table, [blank | row for row in rows])
