@@ -36,6 +36,8 @@ class Overview:
     requests: int
     answered: int
     longest_wait_us: int
+    heap_wait_us: int
+    direct_wait_us: int
     watch_frames: int
     dropped: int
     proxies: int

@@ -44,6 +44,7 @@ MOST_QUARANTINE_REASONS: Final = 30
 MOST_TOPICS: Final = 20
 OTHER: Final = "other"
 _QUANTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+_WAITS: Final = (("heap", "heap_wait_us + heap_update_wait_us"), ("direct", "direct_wait_us"))
 _SECOND: Final = 1_000_000
 _MIB: Final = 2**20
 _HOUR_SECONDS: Final = 3600
@@ -116,6 +117,7 @@ def overview_of(events: DataFrame, common: CommonSettings) -> Overview | None:
         F.count_if(is_list()).alias("requests"),
         F.count_if(is_list() & (F.col("outcome") == "ok")).alias("answered"),
         F.coalesce(F.max(F.when(is_list(), memory_wait())), F.lit(0)).alias("longest_wait_us"),
+        *(F.coalesce(F.sum(F.when(is_list(), F.expr(sql))), F.lit(0)).alias(f"{kind}_wait_us") for kind, sql in _WAITS),
         F.count_if(~is_list() & ~decisions).alias("watch_frames"),
         F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
         F.countDistinct("proxy_id").alias("proxies"),

@@ -9,7 +9,7 @@ from pipeline.report.clock import second
 from pipeline.report.facts import Facts, Overview
 from pipeline.report.parts import Part, Tiles, section
 from pipeline.report.rankings import first, ranks, several, total
-from pipeline.report.units import NOTHING, about, count, duration, limit, plural, share, shown, size, words_of
+from pipeline.report.units import about, count, duration, limit, plural, share, shown, size, words_of
 
 _AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
 _VICTIMS: Final = ("memory_wait_seconds", "refused")
@@ -61,9 +61,7 @@ def _tiles(facts: Facts) -> Tiles:
     tiles = {
         "requests": count(overview.requests),
         "not answered": share(overview.unanswered / max(overview.requests, 1)),
-        "99 % of all requests waited for memory at most": NOTHING
-        if recorded.p99_us is None
-        else about(recorded.p99_us),
+        "99 % of all requests waited for memory at most": about(recorded.p99_us),
         **{
             f"{kind} memory that lists held at most at one proxy": size(recorded.peaks.get(("lists", kind), 0)) + of
             for kind, of in (
@@ -94,14 +92,18 @@ def _happened(facts: Facts) -> str:
 
 
 def _reasons(facts: Facts) -> Iterator[str]:
-    for kind, frame in facts.recorded.memory.groupby("kind", sort=False):
-        wanted = frame["held_mib"] + frame["waiting_mib"]
-        most = (wanted / frame["limit_mib"])[frame["limit_mib"] > 0].max()
-        if most >= 1 and (frame["waiting_mib"] > 0).any():
-            yield (
-                f"Why requests waited: {kind} memory. In use and waited for together came to {most:.1f} times the limit"
-                " (largest mean of an interval)."
-            )
+    overview, frame = facts.overview, facts.recorded.memory
+    waited = {"heap": overview.heap_wait_us, "direct": overview.direct_wait_us}
+    for kind, us in waited.items():
+        if not us:
+            continue
+        limited = frame[(frame["kind"] == kind) & (frame["limit_mib"] > 0)]
+        most = ((limited["held_mib"] + limited["waiting_mib"]) / limited["limit_mib"]).max()
+        yield (
+            f"Why requests waited: {share(us / sum(waited.values()))} of all waiting was for {kind} memory."
+            + (f" In use and waited for together came to {most:.1f} times its limit," if most >= 1 else "")
+            + (f" mean of {duration(overview.clock.step_us)}." if most >= 1 else "")
+        )
 
 
 def _to_do(facts: Facts) -> str:

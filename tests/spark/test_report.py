@@ -91,6 +91,7 @@ def test_what_is_gathered_from_events(spark: SparkSession, tmp_path: Path) -> No
     assert (overview.begin_us, overview.end_us) == (START_US, START_US + 25_200_000)
     # The refused one waited longest.
     assert overview.longest_wait_us == 25 * SECOND
+    assert (overview.heap_wait_us, overview.direct_wait_us) == (29 * SECOND, SECOND // 2)
     assert recorded.p50_us == pytest.approx(3 * SECOND, rel=0.09)
     assert recorded.p99_us == pytest.approx(25 * SECOND, rel=0.09)
     assert recorded.endings.groupby("reason")["requests"].sum().to_dict() == {"ok": 2, "timeout in heap": 1}

@@ -24,6 +24,8 @@ def overview() -> Overview:
         requests=1200,
         answered=1180,
         longest_wait_us=2_000_000,
+        heap_wait_us=9_000_000,
+        direct_wait_us=1_000_000,
         watch_frames=3,
         dropped=7,
         proxies=2,

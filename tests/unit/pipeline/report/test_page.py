@@ -128,7 +128,7 @@ def test_a_busy_page_is_small() -> None:
 
 
 def test_the_summary_says_what_happened_who_did_it_who_suffered_and_what_to_set(text: str, page: Page) -> None:
-    assert page.paragraphs[1:8] == [
+    assert page.paragraphs[1:9] == [
         "What happened: 1,200 requests for topic lists of 20 namespaces came to 2 proxies; 20 (1.7 %) were not "
         "answered; 99 % of all waited at most about 1.5 s for memory.",
         "The largest storm began at 2026-01-01 00:00:01: 1,100 requests of 275 connections within 1 s, the last of "
@@ -136,8 +136,9 @@ def test_the_summary_says_what_happened_who_did_it_who_suffered_and_what_to_set(
         f"Who cost most (heap memory times how long it was held): the namespace {HOSTILE} (70 %).",
         f"Who waited longest: the namespace {HOSTILE} (70 %).",
         f"Who was refused most: the namespace {HOSTILE} (70 %).",
-        "Why requests waited: heap memory. In use and waited for together came to 2.5 times the limit (largest mean of "
-        "an interval).",
+        "Why requests waited: 90 % of all waiting was for heap memory. In use and waited for together came to 2.5 "
+        "times its limit, mean of 1 s.",
+        "Why requests waited: 10 % of all waiting was for direct memory.",
         "What to set, for 10 times the recorded load: 16 MiB of heap (now 8 MiB) and 4 MiB of direct memory (now no "
         "limit), as many proxies. The lines of proxy.conf are under Advice.",
     ]
