@@ -34,8 +34,8 @@ from pipeline.transforms.memory import KINDS, end_us, peaks
 from pipeline.transforms.slowed import RATES, THROTTLE, means
 from pipeline.transforms.usage import is_list, memory_wait
 
-MOST_STORMS: Final = 40
-MOST_MEMBERS: Final = 3
+MOST_STORMS: Final = 20
+MOST_MEMBERS: Final = 2
 MOST_REASONS: Final = 5
 MOST_POINTS: Final = 150
 # Each has a part in the error of all.

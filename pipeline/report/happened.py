@@ -4,6 +4,7 @@ Rule: a section without data says which job would bring it.
 """
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import pandas as pd
@@ -71,10 +72,10 @@ def waits(facts: Facts) -> Iterator[Part]:
     if recorded.p99_us is None:
         yield Missing("No topic list was asked for, so there are no waits to show.")
         return
+    half = f"waited at most {about(recorded.p50_us)}" if recorded.p50_us else "did not wait"
     text = (
-        f"Half of the requests waited at most {about(recorded.p50_us)} for memory, 99 % at most"
-        f" {about(recorded.p99_us)} (from buckets: within 9 %); the longest wait was"
-        f" {duration(overview.longest_wait_us)}."
+        f"Half of the requests {half} for memory, 99 % of all waited at most {about(recorded.p99_us)} (from buckets:"
+        f" within 9 %); the longest wait was {duration(overview.longest_wait_us)}."
     )
     yield text
     yield charts.waits(recorded.waits, overview.clock, text)
@@ -147,17 +148,16 @@ def storms(facts: Facts) -> Iterator[Part]:
         words=("begin (UTC)",),
     )
     yield sheet(
-        "Who came in each storm",
-        [{**member, "number": row["number"]} for row in numbered for member in row["members"]],
-        {
-            "storm": cell(str, "number"),
-            "by": cell(words_of, "dimension"),
-            "who": cell(shown, "name"),
-            "requests": cell(count, "requests"),
-            "refused": cell(count, "refused"),
-        },
-        words=("storm", "by", "who"),
+        "Who came in each storm: those with most requests",
+        numbered,
+        {"": cell(str, "number")} | {words_of(dimension): partial(_came, dimension) for dimension in DIMENSIONS},
+        words=[words_of(dimension) for dimension in DIMENSIONS],
     )
+
+
+def _came(dimension: str, storm: Row) -> str:
+    came = [row for row in storm["members"] if row["dimension"] == dimension]
+    return ", ".join(f"{shown(row['name'])} ({count(row['requests'])})" for row in came)
 
 
 def _bands(found: Sequence[Row]) -> pd.DataFrame:

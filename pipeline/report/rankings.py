@@ -63,7 +63,11 @@ def first(rows: Sequence[Row], measure: str) -> str:
 
 
 def _named(row: Row) -> str:
-    return f"the {words_of(row['dimension'])} {shown(row['name'])} ({share(row['share'])})"
+    return f"the {words_of(row['dimension'])} {shown(row['name'])} ({_amount(row)}, {share(row['share'])})"
+
+
+def _amount(row: Row) -> str:
+    return _AMOUNTS.get(row["measure"], count)(float(row["value"]))
 
 
 def ranks(caption: str, rows: Sequence[Row], dimension: str, measures: Iterable[str], most: int) -> Sheet:
@@ -77,9 +81,7 @@ def ranks(caption: str, rows: Sequence[Row], dimension: str, measures: Iterable[
 def _at(rows: Sequence[Row], place: int) -> str:
     if place >= len(rows):
         return ""
-    row = rows[place]
-    amount = _AMOUNTS.get(row["measure"], count)(float(row["value"]))
-    return f"{shown(row['name'])}: {amount} ({share(row['share'])})"
+    return f"{shown(rows[place]['name'])}: {_amount(rows[place])} ({share(rows[place]['share'])})"
 
 
 def as_json(facts: Facts) -> str:

@@ -12,14 +12,14 @@ REQUESTS = ranked("namespace", "requests", ("t/a", 50.0), ("t/b", 50.0))
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([("t/a", 70.0), ("t/b", 30.0)], "the namespace t/a (70 %)"),
-        ([("t/a", 20.0), ("t/b", 10.0), ("t/c", 5.0)], "the namespace t/a (20 %)"),
+        ([("t/a", 70.0), ("t/b", 30.0)], "the namespace t/a (70, 70 %)"),
+        ([("t/a", 20.0), ("t/b", 10.0), ("t/c", 5.0)], "the namespace t/a (20, 20 %)"),
         # All of it is of one of several.
-        ([("t/a", 100.0)], "the namespace t/a (100 %)"),
-        ([("t/a", 19.0), ("t/b", 1.0)], "nobody stands out; first is the namespace t/a (19 %)"),
+        ([("t/a", 100.0)], "the namespace t/a (100, 100 %)"),
+        ([("t/a", 19.0), ("t/b", 1.0)], "nobody stands out; first is the namespace t/a (19, 19 %)"),
         # Two that are alike are not one.
-        ([("t/a", 45.0), ("t/b", 40.0)], "nobody stands out; first is the namespace t/a (45 %)"),
-        ([(None, 90.0), ("t/b", 10.0)], "nobody stands out; first is the namespace (unknown) (90 %)"),
+        ([("t/a", 45.0), ("t/b", 40.0)], "nobody stands out; first is the namespace t/a (45, 45 %)"),
+        ([(None, 90.0), ("t/b", 10.0)], "nobody stands out; first is the namespace (unknown) (90, 90 %)"),
     ],
 )
 def test_the_first_is_named_where_it_stands_out(values: list[tuple[str | None, float]], said: str) -> None:
@@ -38,5 +38,5 @@ def test_a_place_is_named_beside_who() -> None:
         *ranked(EVERYBODY, "requests", (None, 100.0)), *ranked("namespace", "requests", ("t/a", 9.0), ("t/b", 8.0)),
         *ranked("broker", "requests", ("b1", 80.0), ("b2", 20.0)),
     ]  # fmt: skip
-    said = "nobody stands out; first is the namespace t/a (9 %); where: the broker b1 (80 %)"
+    said = "nobody stands out; first is the namespace t/a (9, 9 %); where: the broker b1 (80, 80 %)"
     assert first(rows, "requests") == said
