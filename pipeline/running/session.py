@@ -164,7 +164,7 @@ def _name_damaged_files(session: SparkSession) -> None:
     appender.start()
     logger.setAdditive(False)
     logger.addAppender(appender)
-    logger.setLevel(log4j.Level.WARN)
+    log4j.core.config.Configurator.setLevel(TELLS_OF_DAMAGE, log4j.Level.WARN)
 
 
 def _chosen(usual: Mapping[str, str], submitted: Mapping[str, str], conf: Mapping[str, str]) -> dict[str, str]:

@@ -3,29 +3,31 @@
 from datetime import date
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
+from pipeline.core.options import CommonSettings
+from pipeline.core.tables.events import EVENTS
 from pipeline.jobs.compact import Compacted, CompactSettings, compact
-from tests.spark.ingesting import Ingest
-from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, write_events
+from pipeline.store.tables import append, read_table
+from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
-TODAY = date(2026, 3, 4)
-DAY_US = 24 * HOUR_US
+DAY_US = 86_400 * SECOND_US
 
 
 def test_compaction_keeps_every_row_and_drops_old_days(spark: SparkSession, tmp_path: Path) -> None:
-    job = Ingest(spark, tmp_path)
+    common = CommonSettings(str(tmp_path / "out"), None, {})
     for number in range(3):
-        write_events(job.source / f"{number}.jsonl", [event(number), event(10 + number)])
-        job.run()
-    write_events(job.source / "old.jsonl", [event(99, ts_us=T0_US - 9 * DAY_US)])
-    job.run()
-    rows = sorted(job.events().collect())
+        append(common, EVENTS, frame(spark, [event(number), event(10 + number)]).coalesce(1))
+    append(common, EVENTS, frame(spark, [event(-9 * DAY_US)]).coalesce(1))
 
     def run(retention_days: int | None = None) -> Compacted:
-        return compact(spark, CompactSettings(job.common, TODAY, retention_days=retention_days), job.lines.append)
+        return compact(spark, CompactSettings(common, date(2026, 1, 4), retention_days=retention_days), lambda _: None)
 
+    def events() -> DataFrame:
+        return read_table(spark, common, EVENTS)
+
+    rows = sorted(events().collect())
     assert run() == Compacted(4, 2, 0)
-    assert sorted(job.events().collect()) == rows
+    assert sorted(events().collect()) == rows
     assert run(retention_days=3) == Compacted(2, 1, 1)
-    assert job.seqs() == [0, 1, 2, 10, 11, 12]
+    assert sorted(row.seq for row in events().collect()) == [0, 1, 2, 10, 11, 12]

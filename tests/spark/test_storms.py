@@ -88,4 +88,5 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
         "principal": ("alice", 5, 0),
         "client_version": ("v1", 8, 1),
         "proxy_id": ("p1", 7, 0),
+        "broker": (None, 8, 1),
     }
