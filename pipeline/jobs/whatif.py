@@ -148,7 +148,7 @@ def run_row(prepared: Prepared, promised_us: float) -> dict[str, Any]:
 
 
 def replay_path(common: CommonSettings) -> str:
-    """Return where `replay_input` is: Parquet in any case, and the same place for Spark and for pyarrow."""
+    """Return where `replay_input` is, the same place for Spark and for pyarrow."""
     place = common.out if "://" in common.out else f"file://{os.path.abspath(common.out)}"
     return f"{place}/{REPLAY_INPUT.name}"
 

@@ -11,7 +11,7 @@ The most that they held at one proxy at one time is seen, and the advice has roo
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
@@ -111,8 +111,8 @@ def prepare(
 ) -> Prepared:
     """Write `replay_input` to `path` and describe it; raises PipelineError if there is nothing to replay.
 
-    Always Parquet, whatever the format of the other tables is: its readers are no Spark. `before_writing` is called
-    when it is sure that there is something, and what was there before is still whole.
+    In plain Parquet, as its readers are no Spark. `before_writing` is called when it is sure that there is something,
+    and what was there before is still whole.
     """
     requests = requests_of(events)
     seen = _seen(requests)
@@ -157,9 +157,8 @@ def prepared_before(spark: SparkSession, rows: Sequence[Row], path: str) -> Prep
 
 
 def seen_of(row: Row) -> SeenMemory:
-    """Read what was seen; rows of before a rule was told are as if there were no such rule."""
-    usual = asdict(SeenMemory())
-    return SeenMemory(**{name: none if row[name] is None else row[name] for name, none in usual.items()})
+    """Read what was seen."""
+    return SeenMemory(**{each.name: row[each.name] for each in fields(SeenMemory)})
 
 
 def limits_of(row: Any) -> Limits:

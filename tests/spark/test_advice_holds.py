@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.pipeline.holds.scenarios import PROMISED_US, Scenario, tried
 from benchmarks.pipeline.holds.storms import Storm, p99_us, refused
+from pipeline.core.errors import ExitCode, PipelineError
 from tests.support.patience import factor
 
 # No more: the demo ends a storm after 40 s.
@@ -47,3 +48,26 @@ def test_advice_applied_to_another_storm_holds_what_it_promised(spark: SparkSess
     assert refused(found.after) == 0
     assert Counter(event["outcome"] for event in found.after) == {"ok": len(found.after)}
     assert p99_us(found.after) <= PROMISED_US * slowness
+
+
+@pytest.mark.timeout(600)
+def test_advice_from_a_proxy_with_its_default_settings_holds_or_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """The replay knows neither the disk nor the share of clients that have not read yet."""
+    (tmp_path / "disk").mkdir()
+    keys = {"topicListUnprovenReadersMemoryPercent": "50", "topicListSpillDirectory": str(tmp_path / "disk")}
+    slowness = min(factor(), MOST_SLOWNESS)
+    storm = Storm(30, direct_mb=3, heap_mb=16, keys=keys)
+    refused_by: PipelineError | None = None
+    try:
+        found = tried(spark, Scenario("default settings", storm, storm), tmp_path, slowness)
+    except PipelineError as error:
+        refused_by = error
+    if refused_by is not None:
+        assert refused_by.code == ExitCode.CALIBRATION
+        step = "record again with topicListUnprovenReadersMemoryPercent=100 and no topicListSpillDirectory"
+        assert f"what may help: {step}" in str(refused_by) or "nobody waited" in str(refused_by)
+        return
+    assert Counter(event["outcome"] for event in found.after) == {"ok": len(found.after)}
+    assert p99_us(found.after) <= PROMISED_US * slowness
+    seen = max(event["direct_used_bytes"] for event in found.before)
+    assert found.summary.advice.limits.direct_bytes >= seen

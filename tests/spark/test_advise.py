@@ -10,7 +10,7 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB, Outcome
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LIMITS_BY_DAY
-from pipeline.core.tables.whatif import ADVICE, WHATIF
+from pipeline.core.tables.whatif import ADVICE, REPLAYED, WHATIF
 from pipeline.jobs.advise import AdviseSettings, AdviseSummary, advise
 from pipeline.jobs.whatif import WhatifSettings, WhatifSummary, whatif
 from pipeline.replay.grid import Grid
@@ -87,6 +87,10 @@ def test_advice_is_refined_between_the_points_of_the_grid(
     ]
     assert all(row.memory_bytes >= held.memory_bytes for row in curve if row.holds and row.step != "final")
     assert {row.best for row in curve if row.best} == {True}
+    # Recorded was that nobody shared a list, and the replay needs less.
+    seen = rows(spark, common, REPLAYED)[0]
+    assert held.limits.heap_bytes >= seen.peak_heap_bytes / held.fleet > held.peak_heap_bytes
+    assert held.limits.direct_bytes >= seen.peak_direct_bytes / held.fleet > held.peak_direct_bytes
     # What the page compares with later days.
     kept = rows(spark, common, ADVICE_HISTORY)
     assert [row.direct_limit_bytes for row in kept] == [advised.advice.limits.direct_bytes]

@@ -92,6 +92,12 @@ def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tm
     assert whole.recorded.outcomes[Outcome.OVERSIZE] == whole.simulated.outcomes[Outcome.OVERSIZE] == 1
 
 
+def test_who_was_kept_waiting_waited_and_not_who_was_let_in_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    at_once, kept = {"heap_wait_us": 90, "direct_wait_us": 40}, {"heap_wait_us": 6_000, "direct_wait_us": 6_000}
+    prepared = prepare(spark, frame(spark, at_once, at_once, kept, REFUSED), str(tmp_path / "input"))
+    assert prepared.seen.waited == 2
+
+
 def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSession) -> None:
     alone = {"group_size": 1, "direct_byte_us": 1_500_000}  # of 1000 bytes that were written for 2000 us
     rows = replay_input(

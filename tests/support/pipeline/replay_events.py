@@ -122,6 +122,10 @@ def storm(seed: int, count: int, proxies: int = 2, span_us: int = 1_000_000) -> 
             "heap_estimate_bytes": size // 2,
             "heap_actual_bytes": size,
             "direct_bytes": size // 2,
+            "heap_held_us": work["upstream_us"] + work["read_us"],
+            "heap_byte_us": size // 2 * work["upstream_us"] + size * work["read_us"],
+            "direct_held_us": work["write_us"],
+            "direct_byte_us": size // 2 * work["write_us"],
             "total_us": sum(work.values()),
             **work,
         }
