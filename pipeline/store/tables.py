@@ -71,7 +71,8 @@ def add_new(spark: SparkSession, common: CommonSettings, table: Table, rows: Dat
     `where` is a condition on the table, as `t`, outside of which no key of the rows can be.
     """
     require_table(rows, table)
-    _make(spark, common, table)
+    if read(spark, common, table) is None:
+        _make(spark, common, table)
     same = " AND ".join(f"t.{name} <=> s.{name}" for name in dict.fromkeys((*table.partition_by, *table.key)))
 
     def add() -> int:
@@ -161,7 +162,7 @@ def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTa
     place = place_of(common, table)
     if DeltaTable.isDeltaTable(spark, place):
         return DeltaTable.forPath(spark, place)
-    if exists(spark, place):
+    if _has_files(spark, place):
         raise PipelineError(
             f"--out {common.out}: `{table.name}` is no table of Delta: an older pipeline wrote it; choose another --out"
             " and ingest again"
@@ -169,13 +170,24 @@ def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTa
     return None
 
 
+def _has_files(spark: SparkSession, place: str) -> bool:
+    # The log is hidden from a reader of files; a job that was killed may have made its directory, and nothing else.
+    found = spark.read.format("binaryFile").option("recursiveFileLookup", "true")
+    return exists(spark, place) and bool(found.load(place).inputFiles())
+
+
 def _make(spark: SparkSession, common: CommonSettings, table: Table) -> None:
-    if read(spark, common, table) is None:
-        _write(common, table, spark.createDataFrame([], table_schema(table)), "ignore", {})
+    """Make a table without rows, so that a job that is killed before its first commit leaves no file without a log."""
+    columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in table_schema(table))
+    by = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
+    place = place_of(common, table).replace("`", "``")
+    _committed(common, lambda: spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{place}` ({columns}) USING delta {by}"))
 
 
 def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
     require_table(rows, table)
+    if _delta(rows.sparkSession, common, table) is None:
+        _make(rows.sparkSession, common, table)
     writer = rows.write.format("delta").mode(mode).options(**options).partitionBy(*table.partition_by)
     _committed(common, lambda: writer.save(place_of(common, table)))
 
