@@ -14,10 +14,10 @@ MEMORY, BROKERS, BACKLOG = 1, 2, 4
 MIDNIGHT = 12 * 3600
 
 
-def decision(second: float, reasons: int = MEMORY, **fields: Any) -> dict[str, Any]:
+def decision(second: float, **fields: Any) -> dict[str, Any]:
     """Make the event of a decision, as the proxy does: of no client, without memory, at its second after noon."""
     nobody = {"kind": "throttle", "principal": None, "client_id": None, "client_version": None, "namespace": ""}
-    said = {"throttle_ratio_permille": 850, "throttle_reasons": reasons}
+    said = {"throttle_ratio_permille": 850, "throttle_reasons": MEMORY}
     return event(round(second * SECOND_US), **nobody, tenant="") | said | fields
 
 

@@ -53,7 +53,8 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
     fleet = fleet_seconds(arrivals(events)).toPandas()
     # The one that waited for 3 s and ended after 4.
     assert fleet["end"].max() - NOON_US // SECOND_US == 24
-    found = bursts(*fleet[["second", "requests", "end"]].to_numpy().T, rule=RULE)
+    seen, requests, ends = fleet[["second", "requests", "end"]].to_numpy().T
+    found = bursts(seen, requests, ends, RULE)
     seconds = hot_seconds(spark, {None: found})
     told = storms(events, seconds)
     require_table(told, STORMS)

@@ -1,7 +1,9 @@
+from collections.abc import Callable
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from benchmarks.pipeline.engine import Engine
 from benchmarks.pipeline.generate.output import events_frame
 from benchmarks.pipeline.generate.settings import GenerateSettings
 from benchmarks.pipeline.usage import compare, duck, polar
@@ -17,11 +19,13 @@ SETTINGS = GenerateSettings(events=3_000, proxies=2, clients=100, tenants=5, nam
 
 def test_all_engines_make_the_same_tables(spark: SparkSession, tmp_path: Path) -> None:
     """Somebody else's sums are the best check of ours; and the benchmark compares like with like."""
-    ours, *peers = (tmp_path / name for name in ("spark", "duck", "polar"))
+    ours = tmp_path / "spark"
     common = CommonSettings(str(ours), None, {})
     write_table(common, EVENTS, events_frame(spark, SETTINGS))
     make_usage(spark, UsageSettings(common, WINDOW_SECONDS, TOP))
-    for place, engine in zip(peers, (duck.Engine, polar.Engine), strict=True):
+    engines: dict[str, Callable[[Path, Path], Engine]] = {"duck": duck.Engine, "polar": polar.Engine}
+    for name, engine in engines.items():
+        place = tmp_path / name
         place.mkdir()
         made = engine(ours / "events", place)
         made.run()
