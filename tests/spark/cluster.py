@@ -63,7 +63,7 @@ def shipped(directory: Path) -> tuple[Path, Path]:
     with zipfile.ZipFile(packages, "w") as archive:
         # As a wheel has them: modules, and what the page is made of.
         for path in (path for package in ("pipeline", "eventlog") for path in (ROOT / package).rglob("*.*")):
-            if path.suffix in (".py", ".j2", ".css", ".js"):
+            if path.suffix in (".py", ".j2", ".css"):
                 archive.write(path, path.relative_to(ROOT))
     libraries = next(path for path in sys.path if path.endswith("site-packages"))
     script = directory / "python"
