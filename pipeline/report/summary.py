@@ -14,6 +14,7 @@ from pipeline.report.units import about, count, duration, limit, plural, share, 
 _AFTER_NUMBER: Final = re.compile(r"(?<=\d) ")
 _VICTIMS: Final = ("memory_wait_seconds", "refused")
 _MOST_VICTIMS: Final = 5
+_LEAST_PART: Final = 0.01
 
 
 @section("summary", "Summary")
@@ -94,13 +95,14 @@ def _happened(facts: Facts) -> str:
 def _reasons(facts: Facts) -> Iterator[str]:
     overview, frame = facts.overview, facts.recorded.memory
     waited = {"heap": overview.heap_wait_us, "direct": overview.direct_wait_us}
-    for kind, us in waited.items():
-        if not us:
+    for kind, us in sorted(waited.items(), key=lambda one: -one[1]):
+        part = us / max(1, sum(waited.values()))
+        if part < _LEAST_PART:
             continue
         limited = frame[(frame["kind"] == kind) & (frame["limit_mib"] > 0)]
         most = ((limited["held_mib"] + limited["waiting_mib"]) / limited["limit_mib"]).max()
         yield (
-            f"Why requests waited: {share(us / sum(waited.values()))} of all waiting was for {kind} memory."
+            f"Why requests waited: {share(part)} of all waiting was for {kind} memory."
             + (f" In use and waited for together came to {most:.1f} times its limit," if most >= 1 else "")
             + (f" mean of {duration(overview.clock.step_us)}." if most >= 1 else "")
         )
