@@ -1,7 +1,6 @@
 """Gaps of a trace are filled in a task: piece by piece, by what was shown before; files are in the order of time."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +8,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import Row
 
 from pipeline.replay import imputed
 from pipeline.replay.imputed import MEASURED, filled, written
-from pipeline.replay.traces import SeenMemory, seen_of
 
 USUAL = {"p": {**dict.fromkeys(MEASURED, 500), "broker": 9}}
 TYPES = {"proxy_id": pa.string(), "imputed": pa.bool_(), "shown": pa.bool_()}
@@ -69,8 +66,3 @@ def test_files_are_in_the_order_of_time_below_the_name_of_the_proxy(
     named = ds.partitioning(pa.schema([("proxy_id", pa.string())]), flavor="hive")
     whole = ds.dataset(str(tmp_path), format="parquet", partitioning=named).to_table()
     assert whole.column("proxy_id").unique().to_pylist() == ["a/b:é"]
-
-
-def test_rules_that_a_row_of_an_earlier_version_does_not_name_are_none() -> None:
-    row = Row(**(asdict(SeenMemory(peak_heap_bytes=7)) | {"unproven_readers_percent": None, "spill_limit_bytes": None}))
-    assert seen_of(row) == SeenMemory(peak_heap_bytes=7)
