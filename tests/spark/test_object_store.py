@@ -88,7 +88,8 @@ def wait_for_a_file(bucket: ObjectStore, table: str, child: "subprocess.Popen[by
 
 def rows(spark: SparkSession, bucket: ObjectStore, place: str, directory: Path) -> dict[str, list[str]]:
     """Give the rows of every table of a place, sorted, without what differs from run to run."""
-    for name in bucket.names(f"{place}/"):
+    # Names that end so stand for directories.
+    for name in (name for name in bucket.names(f"{place}/") if not name.endswith("/")):
         (directory / name).parent.mkdir(parents=True, exist_ok=True)
         (directory / name).write_bytes(bucket.get(name))
     found = {}
