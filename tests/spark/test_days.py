@@ -106,7 +106,7 @@ def test_nights_of_changed_days_come_to_what_one_run_over_all_does(
         [each for each in events if each["date"] == date(2026, 1, 1)],
         [each for each in events if each["date"] > date(2026, 1, 1)],
         # So many come late that silence is no longer usual, also on the days after.
-        [event(DAY_US + (3000 + n) * SECOND_US) for n in range(2500)],
+        [event(DAY_US + (3000 + n) * SECOND_US) for n in range(5000)],
     ]
     made = []
     for night in nights:
