@@ -22,7 +22,7 @@ REACHABLE = Target(load=2, max_refused=0.0, p99_wait_us=5_000_000)
 
 def watch_frames() -> list[dict[str, Any]]:
     """Give frames of watchers: at most two of them are held at a time at one proxy, 2.5 MiB together."""
-    whole = {"kind": "watch_update", "proxy_id": "p1", "total_us": 60_000, "direct_held_us": 50_000}
+    whole: dict[str, Any] = {"kind": "watch_update", "proxy_id": "p1", "total_us": 60_000, "direct_held_us": 50_000}
     frames = [
         whole | {"at_us": 0, "direct_bytes": MIB},
         whole | {"at_us": 20_000, "direct_bytes": 3 * MIB // 2},
