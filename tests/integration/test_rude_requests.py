@@ -146,9 +146,10 @@ async def test_heads_sent_ahead_stay_bytes() -> None:
         tracemalloc.start()
         try:
             await grown(30)
-            few, many = await grown(1), await grown(30)
+            # A table of all clients that happens to grow is in one of the differences, not in both.
+            more = min([await grown(30) - await grown(1) for _ in range(2)])
         finally:
             tracemalloc.stop()
             gate.set()
         # Parsed they are more than ten times as much.
-        assert many - few < 2 * 29 * len(head)
+        assert more < 2 * 29 * len(head)
