@@ -19,7 +19,7 @@ from eventlog.schema import SCHEMA_VERSION
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables.events import EVENT_KEY, EVENTS, QUARANTINE, REASONS
-from pipeline.store.tables import add_new
+from pipeline.store.tables import add_new, on_days
 from pipeline.transforms.events import events_of, quarantined_of
 
 # A condition with more days than this is as long as it is of use.
@@ -141,5 +141,4 @@ def _on(days: list[date]) -> str:
     """Return the condition on `events` outside of which no event of these days can be."""
     if len(days) > _MOST_DAYS:
         return f"t.date BETWEEN DATE'{min(days)}' AND DATE'{max(days)}'"
-    named = ", ".join(f"DATE'{day}'" for day in days)
-    return f"t.date IN ({named})"
+    return f"t.{on_days(days)}"

@@ -117,11 +117,12 @@ def build_session(app: str, master: str | None = None, conf: Mapping[str, str] |
     if master is not None and master.startswith("local"):
         settings |= LOCAL | {"spark.sql.shuffle.partitions": str(max(4, SHUFFLED_PER_CORE * _cores(master)))}
     settings |= DELTA
-    if not submitted:
-        builder = _with_jars(builder)
+    told: dict[str, str] = {}
     if submitted:
         SparkContext._ensure_initialized()
-    told = dict(SparkConf().getAll()) if submitted else {}
+        told = dict(SparkConf().getAll())
+    else:
+        builder = _with_jars(builder)
     for key, value in _chosen(settings, told, conf or {}).items():
         builder = builder.config(key, value)
     try:

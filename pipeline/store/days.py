@@ -15,7 +15,7 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
 from pipeline.core.tables.days import DAYS
 from pipeline.core.tables.events import EVENTS
-from pipeline.store.tables import frame_of, read, read_table, replace_where
+from pipeline.store.tables import frame_of, on_days, read, read_table, replace_where
 
 DAY = timedelta(days=1)
 
@@ -54,8 +54,9 @@ def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date]) -
     return read_table(spark, common, EVENTS).where(F.col("date").isin(list(days)))
 
 
-def note(spark: SparkSession, common: CommonSettings, days: Days, job: str, options: str, made: Iterable[date]) -> None:
+def note(
+    spark: SparkSession, common: CommonSettings, days: Days, job: str, options: str, made: Collection[date]
+) -> None:
     """Note that a job has made its tables of these days, after it has."""
     rows = [{"job": job, "date": day, "events": days.events[day], "options": options} for day in made]
-    named = ", ".join(f"DATE'{row['date']}'" for row in rows)
-    replace_where(common, DAYS, frame_of(spark, DAYS, rows), f"job = '{job}' AND date IN ({named})")
+    replace_where(common, DAYS, frame_of(spark, DAYS, rows), f"job = '{job}' AND {on_days(made)}")

@@ -19,7 +19,7 @@ from pipeline.core.tables.history import ADVICE_HISTORY, CALIBRATION_HISTORY, LI
 from pipeline.core.tables.table import Table
 from pipeline.core.tables.whatif import REPLAYED
 from pipeline.store.drift import drift_metrics
-from pipeline.store.tables import Row, append, frame_of, read, replace_where
+from pipeline.store.tables import Row, append, frame_of, on_days, read, replace_where
 from pipeline.transforms.histograms import bucket, quantiles
 
 _BY: Final = ("date", "cluster", "proxy_id", "heap_limit_bytes", "direct_limit_bytes")
@@ -34,10 +34,10 @@ def keep_days(spark: SparkSession, common: CommonSettings, events: DataFrame, pe
     found = rows.select("date", "cluster").distinct().collect()
     if not found:
         return
-    days = ", ".join(f"DATE'{day}'" for day in sorted({row.date for row in found}))
+    days = on_days(sorted({row.date for row in found}))
     # A cluster without a name is one, too.
     of = " OR ".join(f"cluster <=> {_literal(name)}" for name in {row.cluster for row in found})
-    replace_where(common, LIMITS_BY_DAY, rows.coalesce(1), f"date IN ({days}) AND ({of})")
+    replace_where(common, LIMITS_BY_DAY, rows.coalesce(1), f"{days} AND ({of})")
     rows.unpersist()
 
 

@@ -7,7 +7,7 @@ one is refused by Delta and looks again. On S3 they need a log store that does s
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any, Final, TypeVar
 
@@ -93,10 +93,14 @@ def write_table(common: CommonSettings, table: Table, rows: DataFrame) -> None:
     _write(common, table, rows, "overwrite", {"overwriteSchema": "true"})
 
 
-def replace_days(common: CommonSettings, table: Table, rows: DataFrame, days: Sequence[date]) -> None:
+def replace_days(common: CommonSettings, table: Table, rows: DataFrame, days: Iterable[date]) -> None:
     """Replace the rows of these days by these, which are of no other."""
-    named = ", ".join(f"DATE'{day.isoformat()}'" for day in days)
-    replace_where(common, table, rows, f"date IN ({named})")
+    replace_where(common, table, rows, on_days(days))
+
+
+def on_days(days: Iterable[date]) -> str:
+    """Return the condition on a table's rows, SQL, that they are of one of these days."""
+    return "date IN ({})".format(", ".join(f"DATE'{day}'" for day in days))
 
 
 def replace_where(common: CommonSettings, table: Table, rows: DataFrame, where: str) -> None:
