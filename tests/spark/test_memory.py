@@ -9,37 +9,23 @@ from pyspark.sql import SparkSession
 
 from pipeline.replay.traces import prepare
 from pipeline.transforms.memory import Peak, peaks
-from tests.support.pipeline.replay_events import frame
+from tests.support.pipeline.replay_events import SLOW, frame
 
 MIB = 1 << 20
 SECOND = 1_000_000
-# Waits a second for heap, holds its estimate for one, has its answer read and waits for direct memory in one more, and
-# leaves in one, while its direct memory goes back: it makes half of the byte-seconds.
-SLOW = {
-    "heap_wait_us": SECOND,
-    "heap_estimate_bytes": 200,
-    "upstream_us": SECOND,
-    "read_us": SECOND // 2,
-    "direct_wait_us": SECOND // 2,
-    "direct_bytes": 600,
-    "write_us": SECOND,
-    "total_us": 4 * SECOND,
-    "heap_held_us": 2 * SECOND,
-    "heap_byte_us": 1000 * 2 * SECOND,
-    "direct_held_us": SECOND,
-    "direct_byte_us": 300 * SECOND,
-}
+# Its direct memory goes back while it leaves: it makes half of the byte-seconds.
+LEAVING = SLOW | {"direct_byte_us": 300 * SECOND}
 WATCH = {"kind": "watch_update", "total_us": 2, "direct_held_us": 2, "direct_bytes": 50, "direct_byte_us": 100}
 
 
 def test_peaks_are_of_what_one_proxy_held_at_one_time(spark: SparkSession) -> None:
     events: list[dict[str, Any]] = [
-        SLOW,
-        SLOW | {"at_us": SECOND // 4},
+        LEAVING,
+        LEAVING | {"at_us": SECOND // 4},
         # Half of the memory of the first is back.
-        SLOW | {"at_us": SECOND // 2},
-        SLOW | {"proxy_id": "other"},
-        SLOW | {"carries_cost": False},
+        LEAVING | {"at_us": SECOND // 2},
+        LEAVING | {"proxy_id": "other"},
+        LEAVING | {"carries_cost": False},
     ]
     assert peaks(frame(spark, *events, WATCH, WATCH | {"at_us": 1}, WATCH | {"at_us": 2})) == {
         ("lists", "heap"): Peak(3 * 1800, 1800),
@@ -102,5 +88,5 @@ def test_peaks_of_a_storm_are_those_of_a_sweep_over_its_events(spark: SparkSessi
 def test_no_more_was_in_use_than_the_limit(spark: SparkSession, tmp_path: Any) -> None:
     """Two that met in a microsecond, by clocks that are not that exact."""
     limits = {"heap_limit_bytes": 1900, "direct_limit_bytes": 600}
-    prepared = prepare(spark, frame(spark, SLOW | limits, SLOW | limits | {"at_us": 1}), str(tmp_path / "input"))
+    prepared = prepare(spark, frame(spark, LEAVING | limits, LEAVING | limits | {"at_us": 1}), str(tmp_path / "input"))
     assert (prepared.seen.peak_heap_bytes, prepared.seen.peak_direct_bytes) == (1900, 600)

@@ -25,27 +25,11 @@ from pipeline.report.gather import gather
 from pipeline.report.rankings import as_json, ranking
 from pipeline.report.write import ReportSettings, write_report
 from pipeline.store.tables import write_rows
-from tests.support.pipeline.replay_events import REFUSED, START_US, frame, store
+from tests.support.pipeline.replay_events import REFUSED, SLOW, START_US, frame, store
 from tests.support.web.html_pages import Page
 
 MIB = 2**20
 SECOND = 1_000_000
-# Waits a second for heap, holds its estimate for one, has its answer read and waits for direct memory in one more, and
-# leaves in one.
-SLOW = {
-    "heap_wait_us": SECOND,
-    "heap_estimate_bytes": 200,
-    "upstream_us": SECOND,
-    "read_us": SECOND // 2,
-    "direct_wait_us": SECOND // 2,
-    "direct_bytes": 600,
-    "write_us": SECOND,
-    "total_us": 4 * SECOND,
-    "heap_held_us": 2 * SECOND,
-    "heap_byte_us": 1000 * 2 * SECOND,
-    "direct_held_us": SECOND,
-    "direct_byte_us": 480 * SECOND,
-}
 
 
 def common(out: Path) -> CommonSettings:

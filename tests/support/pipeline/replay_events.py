@@ -15,6 +15,7 @@ from pipeline.store.tables import write_table
 from pipeline.transforms.events import with_date
 
 START_US = 1_700_000_000_000_000
+SECOND_US = 1_000_000
 
 USUAL: dict[str, Any] = {
     "schema_version": 1,
@@ -63,6 +64,22 @@ USUAL: dict[str, Any] = {
     "outcome": "ok",
     "filtered": False,
     "hash_unchanged": False,
+}
+# Waits a second for heap, holds its estimate for one, has its answer read and waits for direct memory in one more, and
+# leaves in one.
+SLOW: dict[str, Any] = {
+    "heap_wait_us": SECOND_US,
+    "heap_estimate_bytes": 200,
+    "upstream_us": SECOND_US,
+    "read_us": SECOND_US // 2,
+    "direct_wait_us": SECOND_US // 2,
+    "direct_bytes": 600,
+    "write_us": SECOND_US,
+    "total_us": 4 * SECOND_US,
+    "heap_held_us": 2 * SECOND_US,
+    "heap_byte_us": 1000 * 2 * SECOND_US,
+    "direct_held_us": SECOND_US,
+    "direct_byte_us": 480 * SECOND_US,
 }
 REFUSED: dict[str, Any] = {
     "outcome": "timeout",
