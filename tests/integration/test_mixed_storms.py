@@ -250,10 +250,12 @@ async def with_two_lists(stage: Stage, number: int) -> AsyncClient:
     """Have a client that has read a list stand with two: one is partly sent, the other stays in heap memory."""
     client = await stage.connected(SLOW_READER_RCVBUF)
     await listed(client, SLOW)
-    held = stage.heap.held
-    for which in (number, number + 1):
-        await client.ask_topics(namespace(which))
-    await stage.until(lambda: stage.heap.held >= held + LIST_BYTES, "a list that waits behind another")
+    heap, direct = stage.heap.held, stage.direct.held
+    await client.ask_topics(namespace(number))
+    # While it is encoded it has both.
+    await stage.until(lambda: stage.direct.held > direct and stage.heap.held == heap, "a list that is being sent")
+    await client.ask_topics(namespace(number + 1))
+    await stage.until(lambda: stage.heap.held >= heap + LIST_BYTES, "a list that waits behind another")
     return client
 
 
