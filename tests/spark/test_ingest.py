@@ -54,6 +54,7 @@ def test_what_is_no_event_is_set_aside_with_its_reason(job: Ingest) -> None:
     counts = job.run()
     assert (counts.read, counts.kept, counts.duplicates) == (len(WRONG) + 2, 1, 0)
     assert sum(counts.quarantined.values()) == len(WRONG) + 1
+    assert str(counts).endswith(f"which knows events up to version {SCHEMA_VERSION}: upgrade it")
     rows = read_table(job.spark, job.common, QUARANTINE).collect()
     assert {row.raw: (row.reason, row.detail) for row in rows} == {line[:65_536]: why for line, why in WRONG.items()}
     assert [row.copies for row in rows if row.raw == "no json"] == [2]
