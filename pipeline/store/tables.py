@@ -30,6 +30,7 @@ from pipeline.core.options import CommonSettings
 from pipeline.core.paths import mounted
 from pipeline.core.schema import require_table, table_schema
 from pipeline.core.tables import Table
+from pipeline.core.tables.events import EVENTS
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
@@ -166,7 +167,8 @@ def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTa
     place = place_of(common, table)
     if DeltaTable.isDeltaTable(spark, place):
         return DeltaTable.forPath(spark, place)
-    if _has_files(spark, place):
+    # Files of another table are what a job left that was killed in its first write: they are in no log.
+    if table is EVENTS and _has_files(spark, place):
         raise PipelineError(
             f"--out {common.out}: `{table.name}` is no table of Delta: an older pipeline wrote it; choose another --out"
             " and ingest again"
@@ -190,10 +192,16 @@ def _make(spark: SparkSession, common: CommonSettings, table: Table) -> None:
 
 def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
     require_table(rows, table)
-    if _delta(rows.sparkSession, common, table) is None:
-        _make(rows.sparkSession, common, table)
-    writer = rows.write.format("delta").mode(mode).options(**options).partitionBy(*table.partition_by)
-    _committed(common, lambda: writer.save(place_of(common, table)))
+    writer = rows.write.format("delta").partitionBy(*table.partition_by)
+
+    def save() -> None:
+        if _delta(rows.sparkSession, common, table) is None:
+            # To look for what is to be replaced takes as long as to write.
+            writer.mode("append").save(place_of(common, table))
+        else:
+            writer.mode(mode).options(**options).save(place_of(common, table))
+
+    _committed(common, save)
 
 
 def _committed(common: CommonSettings, change: Callable[[], T]) -> T:

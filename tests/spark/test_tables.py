@@ -22,7 +22,9 @@ def test_first_write_of_a_table_that_was_killed_is_written_again(
 
     def killed(_: DataFrameWriter, path: str) -> None:
         # The files of rows are there before the commit.
-        (Path(path.removeprefix("file://")) / "part-00000.snappy.parquet").touch()
+        place = Path(path.removeprefix("file://"))
+        place.mkdir()
+        (place / "part-00000.snappy.parquet").touch()
         raise KilledError
 
     with monkeypatch.context() as patch:
