@@ -20,10 +20,20 @@ MARK: Final = ".pipeline-demo"
 # A storm of the proxy's demo ends by itself after 40 s; starting and stopping take some more on a slow machine.
 MOST_SECONDS: Final = 120
 _TAIL_LINES: Final = 15
-# Options of `run`, in a small Spark.
+# A small Spark, for a few hundred events: to compile each plan, or to plan it anew by what its first stages gave, takes
+# longer than to run it, and all is over before HotSpot's second compiler would pay.
+CONF: Final[Mapping[str, str]] = {
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "2",
+}
+# Options of `run`.
 JOBS: Final = (
-    "--master", "local[2]", "--conf", "spark.driver.memory=1g", "--conf", "spark.sql.shuffle.partitions=2",
-    "--p99-wait-ms", "2000",
+    "--master", "local[2]", "--p99-wait-ms", "2000",
+    *(word for item in CONF.items() for word in ("--conf", "=".join(item))),
 )  # fmt: skip
 
 

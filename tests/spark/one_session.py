@@ -16,13 +16,13 @@ from tests.support.jvm import QUICK
 # Small and quick to start, on two cores.
 TEST_CONF = {
     "spark.sql.shuffle.partitions": "2",
-    # Compiling a plan of sixty columns takes longer than to run it over a few rows; what is compiled is tried by the
-    # benchmarks and the demo.
+    # Compiling a plan of sixty columns takes longer than to run it over a few rows; what is compiled is tried by
+    # test_topic_ingest.py and the benchmarks.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # Spark describes each plan for a page that nobody opens: a seventh of all processor time with plans so small.
     "spark.sql.ui.explainMode": "simple",
-    # To plan each stage anew takes a fifth of all processor time; test_topic_ingest.py and the demo do.
+    # To plan each stage anew takes a fifth of all processor time; test_topic_ingest.py does.
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.debug.maxToStringFields": "5",
     "spark.driver.memory": "1g",
