@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
@@ -50,9 +50,18 @@ class Tables:
         return find_storms(self.spark, StormSettings(self.common, RULE, period=period))
 
     def rows(self, table: Table, where: str = "true") -> list[str]:
+        return sorted(map(str, self._collected(table, where)))
+
+    def rows_of_clusters(self, table: Table) -> dict[str | None, list[str]]:
+        found: dict[str | None, list[str]] = {}
+        for row in self._collected(table, "true"):
+            found.setdefault(row.cluster, []).append(str(row))
+        return {cluster: sorted(rows) for cluster, rows in found.items()}
+
+    def _collected(self, table: Table, where: str) -> list[Row]:
         found = read_table(self.spark, self.common, table)
         doubles = {name: F.round(name, 6) for name, kind in found.dtypes if kind == "double"}
-        return sorted(str(row) for row in found.where(where).withColumns(doubles).collect())
+        return found.where(where).withColumns(doubles).collect()
 
 
 @pytest.fixture
@@ -83,43 +92,33 @@ def busy(seed: int, day: int, **fields: Any) -> list[Event]:
     return [each | fields for each in (*lists, *storm, *slowed)]
 
 
-def test_clusters_in_one_directory_stay_apart(tables: Tables, spark: SparkSession, tmp_path: Path) -> None:
-    first, second = busy(1, 0, cluster="one"), busy(2, 0, cluster="two", boot_id="b2")
-    tables.add([*first, *second, *busy(3, 0, cluster=None, boot_id="b3")])
-    alone = Tables(spark, tmp_path / "alone")
-    alone.add(first)
-    for each in (tables, alone):
-        each.usage()
-        each.storms()
-    for table in MADE:
-        assert tables.rows(table, "cluster = 'one'") == alone.rows(table) != []
-        assert tables.rows(table, "cluster = 'two'") != []
-        assert tables.rows(table, "cluster IS NULL") != []
-        assert_follows(read_table(spark, tables.common, table), table)
-
-
-def test_nights_of_changed_days_come_to_what_one_run_over_all_does(
+def test_nights_of_changed_days_come_to_what_one_run_over_all_does_and_to_that_for_each_cluster(
     tables: Tables, spark: SparkSession, tmp_path: Path
 ) -> None:
-    events = [*busy(1, 0), *busy(2, 1), *busy(3, 3)]
+    mine = [*busy(1, 0, cluster="one"), *busy(2, 1, cluster="one"), *busy(3, 3, cluster="one")]
+    late = [event(DAY_US + (3000 + n) * SECOND_US, cluster="one") for n in range(5000)]
+    others = [*busy(4, 0, cluster="two", boot_id="b2"), *busy(5, 0, cluster=None, boot_id="b3")]
     nights = [
-        [each for each in events if each["date"] == date(2026, 1, 1)],
-        [each for each in events if each["date"] > date(2026, 1, 1)],
+        [*others, *(each for each in mine if each["date"] == date(2026, 1, 1))],
+        [each for each in mine if each["date"] > date(2026, 1, 1)],
         # So many come late that silence is no longer usual, also on the days after.
-        [event(DAY_US + (3000 + n) * SECOND_US) for n in range(5000)],
+        late,
     ]
     made = []
     for night in nights:
         tables.add(night)
         made.append(tables.usage().days)
         tables.storms()
-    assert made == [1, 4, 1]
-    whole = Tables(spark, tmp_path / "whole")
-    whole.add([each for night in nights for each in night])
-    whole.usage()
-    whole.storms()
+    assert made == [2, 4, 1]
+    alone = Tables(spark, tmp_path / "alone")
+    alone.add([*mine, *late])
+    alone.usage()
+    alone.storms()
     for table in MADE:
-        assert tables.rows(table) == whole.rows(table) != []
+        found = tables.rows_of_clusters(table)
+        assert found.keys() == {"one", "two", None}
+        assert found["one"] == alone.rows(table)
+        assert_follows(read_table(spark, tables.common, table), table)
     assert (str(tables.usage()), str(tables.storms())) == ("nothing new", "nothing new")
 
 
