@@ -3,7 +3,6 @@
 import argparse
 from dataclasses import dataclass
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -14,7 +13,7 @@ from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.running.session import at_work
 from pipeline.store.days import note, of_days, read_days
-from pipeline.store.tables import replace_days
+from pipeline.store.tables import on_days, read_table, replace_days
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import slowed
 
@@ -60,21 +59,18 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     if not dates:
         return UsageSummary()
     events = of_days(spark, common, dates)
-    usage = made.usage(events, seconds).persist(StorageLevel.DISK_ONLY)
-    try:
-        replace_days(common, USAGE, usage, dates)
-        replace_days(common, SHARING, made.sharing(usage), dates)
-        replace_days(common, TOP_COSTS, made.top_costs(usage, settings.top), dates)
-        summary = _summary_of(usage, len(dates))
-    finally:
-        usage.unpersist()
+    replace_days(common, USAGE, made.usage(events, seconds), dates)
+    # To read what was written costs less than to compute it again, or to keep it aside.
+    usage = read_table(spark, common, USAGE).where(on_days(dates))
+    replace_days(common, SHARING, made.sharing(usage), dates)
+    replace_days(common, TOP_COSTS, made.top_costs(usage, settings.top), dates)
     replace_days(common, WAITS, made.waits(events, seconds), dates)
     # What begins on a day may go on in the next.
     near = days.around(dates, 1, 1)
     of_near = slowed(of_days(spark, common, days.around(dates, 2, 2))).where(F.col("date").isin(near))
     replace_days(common, SLOWED, of_near, near)
     note(spark, common, days, NAME, told, dates)
-    return summary
+    return _summary_of(usage, len(dates))
 
 
 def _summary_of(usage: DataFrame, days: int) -> UsageSummary:

@@ -30,6 +30,8 @@ USUAL: Final = {
     "spark.ui.showConsoleProgress": "false",
     # Without, each task sorts all its rows by date before it writes them; so few files at once need no order.
     "spark.sql.maxConcurrentOutputFileWriters": "4",
+    # A run over all jobs has more generated classes than Spark keeps, 100: each plan would be compiled anew each time.
+    "spark.sql.codegen.cache.maxEntries": "1000",
     # HotSpot compiles no larger method: Spark would have it interpreted, row by row, where smaller ones are to be had.
     "spark.sql.codegen.hugeMethodLimit": "8000",
 }
