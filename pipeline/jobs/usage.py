@@ -13,7 +13,7 @@ from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.running.session import at_work
 from pipeline.store.days import note, of_days, read_days
-from pipeline.store.tables import on_days, read_table, replace_days
+from pipeline.store.tables import replace_days
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import slowed
 
@@ -61,11 +61,11 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     events = of_days(spark, common, dates)
     replace_days(common, USAGE, made.usage(events, seconds), dates)
     # To read what was written costs less than to compute it again, or to keep it aside.
-    usage = read_table(spark, common, USAGE).where(on_days(dates))
+    usage = of_days(spark, common, dates, USAGE)
     replace_days(common, SHARING, made.sharing(usage), dates)
     replace_days(common, TOP_COSTS, made.top_costs(usage, settings.top), dates)
     replace_days(common, WAITS, made.waits(events, seconds), dates)
-    # What begins on a day may go on in the next.
+    # A time in which a topic is slowed may begin on one day and end on the next.
     near = days.around(dates, 1, 1)
     of_near = slowed(of_days(spark, common, days.around(dates, 2, 2))).where(F.col("date").isin(near))
     replace_days(common, SLOWED, of_near, near)

@@ -152,7 +152,7 @@ def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
 
 
 def _name_damaged_files(session: SparkSession) -> None:
-    """Have Spark say of which file it reads no more, without the stack that it prints with it."""
+    """Name each damaged file in Spark's log, in one line without the stack trace."""
     jvm: Any = session._jvm
     log4j = jvm.org.apache.logging.log4j
     logger = log4j.LogManager.getLogger(TELLS_OF_DAMAGE)
@@ -194,7 +194,7 @@ def _why_no_session(error: Exception) -> str:
 
 
 def _with_jars(builder: Any) -> Any:
-    """Have a session of this machine find Delta: in the directory that the environment names, else by Maven's name."""
+    """Return the builder with the jars of Delta: those in the directory `PIPELINE_JARS`, else those from Maven."""
     if JARS not in os.environ:
         return configure_spark_with_delta_pip(builder).config("spark.jars.excludes", SPARKS_OWN)
     directory = Path(os.environ[JARS])

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.periods import Period
+from pipeline.core.tables import Table
 from pipeline.core.tables.days import DAYS
 from pipeline.core.tables.events import EVENTS
 from pipeline.store.tables import frame_of, on_days, read, read_table, replace_where
@@ -49,9 +50,9 @@ def read_days(spark: SparkSession, common: CommonSettings, period: Period) -> Da
     return Days(events, wanted, {(row.job, row.options, row.date): row.events for row in rows})
 
 
-def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date]) -> DataFrame:
-    """Return the events of these days."""
-    return read_table(spark, common, EVENTS).where(F.col("date").isin(list(days)))
+def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date], table: Table = EVENTS) -> DataFrame:
+    """Return the rows of these days, of events if no other table is given."""
+    return read_table(spark, common, table).where(F.col("date").isin(list(days)))
 
 
 def note(

@@ -196,7 +196,8 @@ def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, opt
 
     def save() -> None:
         if _delta(rows.sparkSession, common, table) is None:
-            # To look for what is to be replaced takes as long as to write.
+            # A new table has nothing to replace, and to look for it takes as long as to write. Asked at each try: of
+            # two jobs that make the table at once, the second replaces what the first has written.
             writer.mode("append").save(place_of(common, table))
         else:
             writer.mode(mode).options(**options).save(place_of(common, table))

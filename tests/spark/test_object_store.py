@@ -24,7 +24,7 @@ from tests.support.pipeline.replay_events import requests, storm
 
 ROOT = Path(__file__).resolve().parents[2]
 JOBS = ("ingest", "usage", "storms", "whatif", "advise", "report")
-# By themselves: what these make is made by the next `run`, whatever they have left.
+# Jobs that are killed outside of `run`: the next `run` makes their tables, whatever they have left.
 ALONE = ("storms", "whatif")
 ONE_WRITER = {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}
 # What a run has beside what it makes of events: when it was, and that it was.
