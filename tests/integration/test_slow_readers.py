@@ -6,6 +6,7 @@ and real windows in a time of its own.
 
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final
@@ -47,6 +48,16 @@ LONG_LIST: Final[dict[str, Any]] = {
 }
 
 
+def still_sending(session: ClientConnection) -> bool:
+    """Tell whether the kernel is sending: what does not fit into a window goes as late as 200 ms after the rest."""
+    assert session.transport is not None
+    sock = session.transport.get_extra_info("socket")
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    # tcpi_unacked, tcpi_notsent_bytes and tcpi_snd_wnd of linux/tcp.h.
+    under_way, unsent, window = (struct.unpack_from("I", info, offset)[0] for offset in (24, 144, 228))
+    return bool(under_way or (unsent and window))
+
+
 class Seconds:
     """The seconds of one proxy's watch, which pass when a test says so."""
 
@@ -59,8 +70,10 @@ class Seconds:
         seen: list[list[int]] = []
 
         def still() -> bool:
-            seen.append([self._stage.session_of(client).kernel_queue_bytes() for client in self._stage.clients])
-            return len(seen) > 10 and all(sample == seen[-1] for sample in seen[-10:])
+            sessions = [self._stage.session_of(client) for client in self._stage.clients]
+            seen.append([session.kernel_queue_bytes() for session in sessions])
+            settled = len(seen) > 10 and all(sample == seen[-1] for sample in seen[-10:])
+            return settled and not any(map(still_sending, sessions))
 
         await eventually(still, "writers that stand still")
 
