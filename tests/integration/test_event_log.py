@@ -42,6 +42,7 @@ from tests.support.proxies.shared_lists import (
     waiting_for_the_broker,
     waiting_to_grow,
 )
+from tests.support.sockets.ports import free_port
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 
@@ -142,8 +143,7 @@ async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_ev
 
 
 async def test_a_broker_that_cannot_be_reached_is_an_error_on_the_way_to_it() -> None:
-    async with staged(events=kept()) as stage:
-        await stage.broker.__aexit__(None, None, None)
+    async with staged(broker_port=free_port(), events=kept()) as stage:
         client = await stage.connected()
         await client.refused_topics(namespace(0))
         (event,) = await told(stage, 1)

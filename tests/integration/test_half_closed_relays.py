@@ -1,15 +1,16 @@
 """Half-closed and ending relays: what came before the end arrives as long as it is taken, and nobody waits for ever."""
 
+import os
 from collections.abc import Callable
 
 import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets, transport
-from tests.integration.test_direct_mode import Pair, Side, paired, sides, stop_the_relay
+from tests.integration.test_direct_mode import KIB, Pair, Side, paired, sides
 from tests.integration.test_relay_contract import read_on, turns
 from tests.support.clients.async_client import AsyncClient
-from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards, unsent
+from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards, unread_bytes_of, unsent
 from tests.support.sockets.frames import watch_update
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
@@ -24,13 +25,18 @@ HOUR_MILLIS = 3_600_000
 
 async def held(pair: Pair, side: Side) -> bytes:
     """Have the proxy hold bytes of `side` for a receiver that takes none, and no bytes that it has not read."""
-    _, _, direction = pair.ends(side)
+    sender, reader, direction = pair.ends(side)
     sent = b""
-    # An engine that has just begun may look as if it held something for long.
-    while not (sent and unsent(pair.relay, direction)):
-        sent += await stop_the_relay(pair, side)
-        await turns(2)
-    return sent
+    while True:
+        # A thread that has passed this on has told what it holds: one that has just read may not have.
+        await reader.send(b"x")
+        assert await sender.receive(1) == b"x"
+        if unsent(pair.relay, direction):
+            return sent
+        piece = os.urandom(16 * KIB)
+        await sender.send(piece)
+        sent += piece
+        await pair.stage.until(lambda: not unread_bytes_of(sender), "the piece read")
 
 
 def reset_by_sender(pair: Pair, sender: AsyncClient) -> None:

@@ -126,8 +126,9 @@ async def test_a_sidecar_serves_its_application_until_that_is_gone(tmp_path: Pat
         await told(proxy, signal.SIGTERM, "leaving")
         assert await status(proxy, "/readyz") == await status(proxy, "/status.html") == 200
         # It closes one connection and opens another on its way out.
+        last = await proxy.client()
         application.close()
-        last = await proxy.connected()
+        await last.connect()
         assert len((await last.topics("demo/ns-0")).topics) == 100
         assert phases(proxy) == ["leaving"]
         last.close()

@@ -132,7 +132,8 @@ async def test_an_answer_that_gets_no_direct_memory_in_time_is_refused() -> None
 async def test_the_requests_clock_ends_a_wait_behind_the_clients_own_unread_answer() -> None:
     async with staged(**TIGHT) as stage:
         reader = await direct_taken(stage)
-        stage.change(topicListRequestTimeoutMillis=400)
+        # Long enough for the broker's answer: then it is the client that the list waits for.
+        stage.change(topicListRequestTimeoutMillis=patient_millis(1000))
         await reader.ask_topics(namespace(1))
         await stage.until(lambda: stage.outcome("timed_out") == 1, "a request that gave up")
         await stage.until(lambda: not stage.heap.held, "its memory, a turn of the loop later")

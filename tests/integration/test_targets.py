@@ -11,6 +11,7 @@ from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame
+from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.targets import refused_target
 from tests.support.sockets.ports import free_port
@@ -64,7 +65,8 @@ async def test_a_broker_that_refuses_tcp_is_named_in_the_log() -> None:
 
 
 async def test_a_broker_that_does_not_answer_connect_is_given_up_after_the_timeout() -> None:
-    async with raw_broker(silence) as broker, staged(brokerProxyConnectTimeoutMs=150) as stage:
+    # The same clock bounds the connect before.
+    async with raw_broker(silence) as broker, staged(brokerProxyConnectTimeoutMs=patient_millis(150)) as stage:
         detail = await refused(stage, f"127.0.0.1:{broker.port}", "broker_silent")
         assert "brokerProxyConnectTimeoutMs" in detail
         await stage.until(lambda: broker.peers[0].sock.fileno() == -1, "the broker's side closed")

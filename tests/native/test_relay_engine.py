@@ -146,6 +146,8 @@ def test_threads_have_names_block_all_signals_and_are_gone_after_a_stop(relays: 
     for pair in (relays.join(), relays.join()):
         pair.client.sendall(b"x")
         received(pair.broker, 1)
+    # Those of the test before may leave the list a moment after they were joined.
+    settled(lambda: len(threads_of_the_engine()) == 2)
     found = threads_of_the_engine()
     assert sorted((task / "comm").read_text().strip() for task in found) == ["relay-0", "relay-1"]
     for task in found:

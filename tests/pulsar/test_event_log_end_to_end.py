@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from eventlog.topic_admin import topic_name
 from pipeline.core.options import CommonSettings
 from pipeline.core.tables import TABLES
 from pipeline.ingest.settings import IngestSettings
@@ -53,6 +54,8 @@ def test_report_of_a_recorded_storm_says_what_the_proxy_counted(
     admin.create_namespace(f"{namespace}-events")
     admin.keep_messages(f"{namespace}-events")
     admin.create_topic(topic.topic, 2)
+    # Who asks first has the broker load the topic, for which `require_topic` would not wait long enough.
+    admin.call("GET", f"{topic_name(topic.topic).path}/partitioned-internalStats")
     require_topic(topic)
     events = {"eventLogDirectory": str(tmp_path / "events"), "eventLogTopic": topic.topic}
     seen = record(tmp_path, broker, admin, namespace, events)
