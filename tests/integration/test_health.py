@@ -73,8 +73,7 @@ async def test_a_port_with_tls_is_asked_without_looking_at_its_name(tmp_path: Pa
     keys = {"tlsCertificateFilePath": files.certificate, "tlsKeyFilePath": files.key, "webServicePortTls": 0}
     async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
         # It is written behind the line by which the proxy was found.
-        await eventually(lambda: proxy.lines("listening for https"), "a port for https")
-        [line] = proxy.lines("listening for https")
+        line = await proxy.child.said("web_tls_port")
         config = keys_of(proxy, webServicePort="", webServicePortTls=line["web_tls_port"])
         assert await obstacle(config) is None
 
