@@ -52,7 +52,7 @@ demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and 
 # What only computes runs beside what waits for brokers and JVMs; a failure of any stage counts, all of them are run.
 test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark among them (needs a JDK 17, Maven)
 	@$(STAGES) --forget
-	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native
+	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native || { $(STAGES) --report; exit 1; }
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code

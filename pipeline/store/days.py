@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import date, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
@@ -52,7 +51,7 @@ def read_days(spark: SparkSession, common: CommonSettings, period: Period) -> Da
 
 def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date], table: Table = EVENTS) -> DataFrame:
     """Return the rows of these days, of events if no other table is given."""
-    return read_table(spark, common, table).where(F.col("date").isin(list(days)))
+    return read_table(spark, common, table).where(on_days(days))
 
 
 def note(

@@ -101,7 +101,8 @@ def replace_days(common: CommonSettings, table: Table, rows: DataFrame, days: It
 
 def on_days(days: Iterable[date]) -> str:
     """Return the condition on a table's rows, SQL, that they are of one of these days."""
-    return "date IN ({})".format(", ".join(f"DATE'{day}'" for day in days))
+    # Of none, no row is: an empty list is no SQL.
+    return "date IN ({})".format(", ".join(f"DATE'{day}'" for day in days) or "NULL")
 
 
 def replace_where(common: CommonSettings, table: Table, rows: DataFrame, where: str) -> None:

@@ -97,6 +97,26 @@ async def test_memory_of_each_broker_that_answers_is_known() -> None:
         assert isinstance(refused, StatisticsUnavailable)
 
 
+@pytest.mark.threat("garbage-load-statistics")
+async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed() -> None:
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    async with fake_web_broker() as broker:
+        metrics = json.dumps([*[{"metrics": {"x" * 100: 1.5}}] * 20_000, *METRICS]).encode()
+        answering(broker, metrics=metrics)
+        turning = asyncio.get_running_loop().create_task(turn())
+        found = await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+        turning.cancel()
+        assert found == {broker.url: BrokerSample(5, 10, 0, 0)}
+        assert turns >= len(metrics) // 16_384
+
+
 async def test_questions_have_the_credentials_that_are_configured() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}}, stats={"backlogSize": 7})

@@ -23,6 +23,7 @@ from proxy.cli.inherited import TakeOverFailed, take_over_from
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, eventually
 from tests.support.patience import in_time, patient
 from tests.support.proxies.running_proxy import Running, child_proxy, proxy_and_broker
+from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import fake_web_broker
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -217,15 +218,17 @@ async def test_ports_that_the_kernel_chose_stay_the_same(tmp_path: Path) -> None
 
 
 async def test_a_socket_that_the_successor_does_not_want_is_closed_and_named(tmp_path: Path) -> None:
-    async with proxy_and_broker(tmp_path, metricsPort=0) as (first, broker):
-        port = (await first.child.said("metrics_port"))["metrics_port"]
-        async with successor(tmp_path / "second", broker, first, **ports_of(first)) as second:
-            await took_over(second)
-            (line,) = second.lines("a listening socket that was handed over is not used")
-            assert line["address"] == f"{LOOPBACK}:{port}"
-            assert await first.exit_code() == 0
-            with pytest.raises(ConnectionRefusedError):
-                await AsyncClient.open(port)
+    port = free_port()
+    async with (
+        proxy_and_broker(tmp_path, metricsPort=port) as (first, broker),
+        successor(tmp_path / "second", broker, first, **ports_of(first)) as second,
+    ):
+        await took_over(second)
+        (line,) = second.lines("a listening socket that was handed over is not used")
+        assert line["address"] == f"{LOOPBACK}:{port}"
+        assert await first.exit_code() == 0
+        with pytest.raises(ConnectionRefusedError):
+            await AsyncClient.open(port)
 
 
 async def test_a_client_in_its_handshake_is_served_by_the_process_that_accepted_it(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ async def test_no_socket_stays_open_to_a_broker_that_does_not_read_when_its_clie
     async with deaf_broker(consent) as (url, held), staged(brokerWebServiceURL=url) as stage:
         before = len(os.listdir("/proc/self/fd"))
         client = await pushed_until_it_stalls(stage, opening)
-        assert len(held) == 1
+        await stage.until(lambda: len(held) == 1, "the request at the broker")
         assert len(os.listdir("/proc/self/fd")) == before + 4
         client.reset()
         # The broker's own end is left.

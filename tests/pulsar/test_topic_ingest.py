@@ -20,6 +20,7 @@ from pipeline.core.errors import ExitCode
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_topics import EventTopic
 from tests.pulsar.process import ProcessFailedError
+from tests.pulsar.slow_machine import MOST_STARTS, was_too_slow
 from tests.pulsar.standalone import Broker
 from tests.spark.jars import delta_jars
 from tests.support.jvm import QUICK
@@ -30,9 +31,6 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = patient(400.0)
-# Spark gives a Python process ten seconds to start, whatever the machine has to do: then a stream ends, as if killed.
-SLOW_MACHINE = "Python worker failed to connect back"
-MOST_STARTS = 5
 SMALL_AND_QUICK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
@@ -101,7 +99,7 @@ class Ingest:
 
     def was_too_slow(self) -> bool:
         """Tell whether the last start of it ended because the machine was too slow for Spark."""
-        return SLOW_MACHINE in self._log.read_text(errors="replace")[self._before :]
+        return was_too_slow(self._log.read_text(errors="replace")[self._before :])
 
     def log(self) -> str:
         return self._log.read_text(errors="replace")[-5000:]

@@ -19,7 +19,7 @@ def each(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Return a decorator with the arguments of `parametrize`, for tests that need nothing anew for each row.
 
-    Fixtures are those of the one item. A row that skips ends the others, too.
+    Fixtures are those of the one item. If a row skips, so does the item, unless another one failed.
     """
     named = names.replace(" ", "").split(",") if isinstance(names, str) else list(names)
     kept = [row if len(named) > 1 else (row,) for row in rows]
@@ -29,15 +29,19 @@ def each(
         @functools.wraps(test)
         def over_all(*args: Any, **fixtures: Any) -> None:
             __tracebackhide__ = True
-            failed = []
+            failed, skipped = list[str](), list[BaseException]()
             for row in kept:
                 try:
                     test(*args, **dict(zip(named, row, strict=True)), **fixtures)
+                except pytest.skip.Exception as reason:
+                    skipped.append(reason)
                 # Any failure is one of its row, and the next row has its turn; pytest's own is no Exception.
                 except (Exception, pytest.fail.Exception) as error:
                     failed.append(f"{', '.join(str(ids(value)) for value in row)}\n  {type(error).__name__}: {error}")
             if failed:
                 raise AssertionError(f"{len(failed)} of {len(kept)} rows failed\n" + "\n".join(failed))
+            if skipped:
+                raise skipped[0]
 
         # What pytest looks at for fixtures.
         signature = inspect.signature(test)

@@ -1,15 +1,13 @@
 """Brokers' statistics: garbage, huge, slow, forbidden; heap after collections; backlogs of topics."""
 
-import asyncio
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from proxy.overload import bounds
-from proxy.overload.broker_questions import BrokerQuestions, stats_path
+from proxy.overload.broker_questions import stats_path
 from proxy.overload.broker_statistics import (
     LONGEST_ENTRY,
     BacklogBook,
@@ -81,28 +79,6 @@ def test_a_list_is_read_whole_however_it_is_cut(entries: list[object], step: int
         patch.setattr("proxy.overload.broker_statistics.STEP_BYTES", step)
         patch.setattr("proxy.overload.broker_statistics.STEP_ENTRIES", 3)
         assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
-
-
-@pytest.mark.threat("garbage-load-statistics")
-async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
-    body = answer(*[{"metrics": {"x" * 100: 1.5}}] * 20_000, {"metrics": METRICS})
-    turns = 0
-
-    async def get(*_: object) -> bytes:
-        return body
-
-    async def turn() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    monkeypatch.setattr(BrokerQuestions, "_get", get)
-    questions: Any = BrokerQuestions(("url",), None, None, None)  # type: ignore[arg-type]
-    turning = asyncio.get_running_loop().create_task(turn())
-    assert await questions.memory() == {"url": BrokerSample(600, 1000, 1500, 2000)}
-    turning.cancel()
-    assert turns >= len(body) // 16_384
 
 
 @pytest.mark.threat("garbage-load-statistics")
