@@ -50,10 +50,10 @@ def read(spark: SparkSession, common: CommonSettings, table: Table) -> DataFrame
     if found is None:
         return None
     rows, names = found.toDF(), [column.name for column in table.columns]
-    if absent := [name for name in names if name not in rows.columns]:
+    if different := sorted({*names} ^ {*rows.columns}):
         raise PipelineError(
-            f"--out {common.out}: the table `{table.name}` has no {', '.join(absent)}: an older pipeline wrote it;"
-            " choose another --out and ingest again"
+            f"--out {common.out}: the table `{table.name}` is of another layout ({', '.join(different)}): another"
+            " version of the pipeline wrote it; choose another --out and --checkpoint and ingest again"
         )
     return rows.select(names)
 
@@ -74,7 +74,7 @@ def add_new(spark: SparkSession, common: CommonSettings, table: Table, rows: Dat
     require_table(rows, table)
     if read(spark, common, table) is None:
         _make(spark, common, table)
-    same = " AND ".join(f"t.{name} <=> s.{name}" for name in dict.fromkeys((*table.partition_by, *table.key)))
+    same = " AND ".join(f"t.{name} <=> s.{name}" for name in table.key)
 
     def add() -> int:
         found = DeltaTable.forPath(spark, place_of(common, table)).alias("t")
@@ -172,7 +172,7 @@ def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTa
     if table is EVENTS and _has_files(spark, place):
         raise PipelineError(
             f"--out {common.out}: `{table.name}` is no table of Delta: an older pipeline wrote it; choose another --out"
-            " and ingest again"
+            " and --checkpoint and ingest again"
         )
     return None
 
@@ -185,10 +185,9 @@ def _has_files(spark: SparkSession, place: str) -> bool:
 
 def _make(spark: SparkSession, common: CommonSettings, table: Table) -> None:
     """Make a table without rows, so that a job that is killed before its first commit leaves no file without a log."""
-    columns = ", ".join(f"{column.name} {column.dataType.simpleString()}" for column in table_schema(table))
-    by = f"PARTITIONED BY ({', '.join(table.partition_by)})" if table.partition_by else ""
-    place = place_of(common, table).replace("`", "``")
-    _committed(common, lambda: spark.sql(f"CREATE TABLE IF NOT EXISTS delta.`{place}` ({columns}) USING delta {by}"))
+    # CREATE TABLE takes a directory for a table that another has made and not committed to, or never will.
+    writer = frame_of(spark, table, []).write.format("delta").partitionBy(*table.partition_by).mode("ignore")
+    _committed(common, lambda: writer.save(place_of(common, table)))
 
 
 def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, options: Mapping[str, str]) -> None:
@@ -196,7 +195,7 @@ def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, opt
     writer = rows.write.format("delta").partitionBy(*table.partition_by)
 
     def save() -> None:
-        if _delta(rows.sparkSession, common, table) is None:
+        if read(rows.sparkSession, common, table) is None:
             # A new table has nothing to replace, and to look for it takes as long as to write. Asked at each try: of
             # two jobs that make the table at once, the second replaces what the first has written.
             writer.mode("append").save(place_of(common, table))

@@ -4,16 +4,19 @@ import gzip
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 from eventlog.schema import SCHEMA_VERSION
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.tables.events import EVENTS, QUARANTINE
-from pipeline.ingest.write import IngestCounts
+from pipeline.ingest.write import IngestCounts, write
 from pipeline.store.tables import read_table
+from pipeline.transforms.events import from_lines
 from tests.spark.ingesting import Ingest
 from tests.support.pipeline.event_lines import HOUR_US, T0_US, event, text, write_events
 from tests.support.pipeline.usage_events import event as row
@@ -110,6 +113,12 @@ def test_two_writers_with_the_same_events_keep_each_once(job: Ingest) -> None:
     assert job.seqs() == [*range(40), 100, 101, 102]
 
 
+def test_a_writer_that_was_killed_before_its_first_commit_stops_no_other(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl", [event(0)])
+    (Path(job.common.out) / EVENTS.name / "_delta_log").mkdir(parents=True)
+    assert job.run().kept == 1
+
+
 def test_of_copies_that_stays_which_knows_of_most_lost_events(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0), event(9, dropped_before=3)])
     write_events(job.source / "b.jsonl", [event(0, dropped_before=1), event(9, dropped_before=8)])
@@ -162,6 +171,13 @@ def test_source_without_events_is_one_error(job: Ingest) -> None:
         job.run()
 
 
+def test_text_that_is_no_event_is_set_aside_once_though_it_comes_again_on_another_day(job: Ingest) -> None:
+    records = from_lines(job.spark.createDataFrame([("no json", "a.jsonl")], "value string, source string"))
+    for day in (1, 2):
+        write(job.spark, job.common, records, datetime(2026, 1, day, tzinfo=UTC))
+    assert read_table(job.spark, job.common, QUARANTINE).count() == 1
+
+
 @pytest.mark.parametrize("version", [1, 2])
 def test_files_of_an_older_schema_are_one_error(job: Ingest, version: int) -> None:
     (job.source / "a.jsonl").write_text((FIXTURES / f"events-v{version}.jsonl").read_text())
@@ -173,13 +189,13 @@ def test_tables_of_an_older_layout_are_one_error_and_stay(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0)])
     rows = frame(job.spark, [row(0)])
     place = f"{job.common.out}/{EVENTS.name}"
-    for write in (
-        rows.write.partitionBy("date").parquet,
-        rows.drop("throttle_reasons").write.format("delta").partitionBy("date").mode("overwrite").save,
-    ):
-        write(place)
+    rows.write.partitionBy("date").parquet(place)
+    for other in (None, rows.drop("throttle_reasons"), rows.withColumn("hour", F.lit(1))):
+        if other is not None:
+            writer = other.write.format("delta").partitionBy("date").mode("overwrite")
+            writer.option("overwriteSchema", "true").save(place)
         before = sorted(Path(place).rglob("*"))
-        with pytest.raises(PipelineError, match="an older pipeline wrote it; choose another --out") as caught:
+        with pytest.raises(PipelineError, match="wrote it; choose another --out") as caught:
             job.run()
         assert "\n" not in str(caught.value)
         assert sorted(Path(place).rglob("*")) == before
