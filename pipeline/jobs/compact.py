@@ -16,10 +16,12 @@ from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import MIB
 from pipeline.core.options import CommonSettings, add_common, common_settings
 from pipeline.core.tables import TABLES
+from pipeline.core.tables.days import DAYS
+from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import REPLAY_INPUT
 from pipeline.ingest.settings import MOST_US
 from pipeline.running.session import at_work
-from pipeline.store.tables import clean, drop_before, merge_files
+from pipeline.store.tables import clean, drop_before, merge_files, read_table
 
 __all__ = ["CompactSettings", "Compacted", "add_arguments", "compact", "run"]
 
@@ -52,12 +54,14 @@ def compact(spark: SparkSession, settings: CompactSettings, say: Callable[[str],
     Raises PipelineError.
     """
     common, total = settings.common, Compacted()
+    oldest = None if settings.retention_days is None else settings.today - timedelta(days=settings.retention_days)
+    if oldest is not None:
+        # First, so that events of old days that come again are new ones.
+        drop_before(spark, common, DAYS, oldest)
     for table in TABLES.values():
         if "date" not in table.partition_by:
             continue
-        dropped = 0
-        if settings.retention_days is not None:
-            dropped = drop_before(spark, common, table, settings.today - timedelta(days=settings.retention_days))
+        dropped = 0 if oldest is None else drop_before(spark, common, table, oldest)
         before, after = merge_files(spark, common, table, settings.target_bytes)
         if before or dropped:
             say(f"{table.name}: {dropped} files of old days deleted, {before} merged into {after}")
@@ -83,6 +87,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the job; raises PipelineError."""
     settings = compact_settings(options)
     with at_work("compact", settings.common) as spark:
+        # Without, a wrong --out would be compacted every night, and nobody would know.
+        read_table(spark, settings.common, EVENTS)
         done = compact(spark, settings, lambda line: print(f"compact: {line}", file=sys.stderr, flush=True))
     print(f"compact: {done.before} files before, {done.after} after, {done.dropped} of old days deleted")
     return ExitCode.OK

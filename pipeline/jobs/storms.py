@@ -14,7 +14,7 @@ from pipeline.core.options import CommonSettings, add_common, add_number, common
 from pipeline.core.periods import ALWAYS, Period, add_days, given_period
 from pipeline.core.tables.storms import ARRIVALS, STORM_MEMBERS, STORMS
 from pipeline.running.session import at_work
-from pipeline.store.days import DAY, note, of_days, read_days
+from pipeline.store.days import DAY, forget, note, of_days, read_days
 from pipeline.store.tables import read_table, replace_days
 from pipeline.transforms import storms as made
 
@@ -59,6 +59,7 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     if not dates:
         return StormSummary()
     again = days.around(dates, 1, made.USUAL_DAYS - 1)
+    forget(spark, common, days, NAME, told, again)
     if counted := days.stale(ARRIVALS.name, "", days.around(again, made.USUAL_DAYS, 1)):
         replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, counted)), counted)
         note(spark, common, days, ARRIVALS.name, "", counted)

@@ -12,7 +12,7 @@ from pipeline.core.periods import ALWAYS, Period, add_days, given_period, window
 from pipeline.core.tables.slowed import SLOWED
 from pipeline.core.tables.usage import SHARING, TOP_COSTS, USAGE, WAITS
 from pipeline.running.session import at_work
-from pipeline.store.days import note, of_days, read_days
+from pipeline.store.days import forget, note, of_days, read_days
 from pipeline.store.tables import replace_days
 from pipeline.transforms import usage as made
 from pipeline.transforms.slowed import slowed
@@ -58,6 +58,7 @@ def make_usage(spark: SparkSession, settings: UsageSettings) -> UsageSummary:
     dates = days.stale(NAME, told, days.wanted)
     if not dates:
         return UsageSummary()
+    forget(spark, common, days, NAME, told, dates)
     events = of_days(spark, common, dates)
     replace_days(common, USAGE, made.usage(events, seconds), dates)
     # To read what was written costs less than to compute it again, or to keep it aside.

@@ -15,7 +15,7 @@ from pipeline.core.periods import Period
 from pipeline.core.tables import Table
 from pipeline.core.tables.days import DAYS
 from pipeline.core.tables.events import EVENTS
-from pipeline.store.tables import frame_of, on_days, read, read_table, replace_where
+from pipeline.store.tables import Row, frame_of, on_days, read, read_table, replace_where
 
 DAY = timedelta(days=1)
 
@@ -54,9 +54,27 @@ def of_days(spark: SparkSession, common: CommonSettings, days: Iterable[date], t
     return read_table(spark, common, table).where(on_days(days))
 
 
+def forget(
+    spark: SparkSession, common: CommonSettings, days: Days, job: str, options: str, again: Collection[date]
+) -> None:
+    """Take back what is noted of these days with other options, before a job makes its tables of them again.
+
+    A job that is killed half-way leaves tables of both options, which must not look like those of the old ones.
+    """
+    other = {day for name, told, day in days.made if name == job and told != options}
+    if old := sorted(other.intersection(again)):
+        _replace(spark, common, job, old, [])
+
+
 def note(
     spark: SparkSession, common: CommonSettings, days: Days, job: str, options: str, made: Collection[date]
 ) -> None:
     """Note that a job has made its tables of these days, after it has."""
     rows = [{"job": job, "date": day, "events": days.events[day], "options": options} for day in made]
-    replace_where(common, DAYS, frame_of(spark, DAYS, rows), f"job = '{job}' AND {on_days(made)}")
+    _replace(spark, common, job, made, rows)
+
+
+def _replace(
+    spark: SparkSession, common: CommonSettings, job: str, days: Collection[date], rows: Iterable[Row]
+) -> None:
+    replace_where(common, DAYS, frame_of(spark, DAYS, rows), f"job = '{job}' AND {on_days(days)}")

@@ -46,8 +46,8 @@ class Tables:
     def usage(self, period: Period = ALWAYS, window_seconds: int = 3600) -> UsageSummary:
         return make_usage(self.spark, UsageSettings(self.common, window_seconds, period=period))
 
-    def storms(self, period: Period = ALWAYS) -> StormSummary:
-        return find_storms(self.spark, StormSettings(self.common, RULE, period=period))
+    def storms(self, period: Period = ALWAYS, rule: BurstRule = RULE) -> StormSummary:
+        return find_storms(self.spark, StormSettings(self.common, rule, period=period))
 
     def rows(self, table: Table, where: str = "true") -> list[str]:
         return sorted(map(str, self._collected(table, where)))
@@ -156,6 +156,35 @@ def test_other_options_make_the_days_again(tables: Tables) -> None:
     tables.add([event(n * 60 * SECOND_US) for n in range(4)])
     assert [tables.usage(window_seconds=seconds).days for seconds in (3600, 3600, 60)] == [1, 0, 1]
     assert len(tables.rows(USAGE)) == 4
+
+
+def test_a_job_with_other_options_that_is_killed_leaves_no_day_that_looks_made(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    tables.add([event(n * 60 * SECOND_US) for n in range(4)])
+    tables.usage()
+    whole = tables.rows(USAGE)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipeline.transforms.usage.sharing", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tables.usage(window_seconds=60)
+    assert tables.usage().days == 1
+    assert tables.rows(USAGE) == whole
+
+
+def test_days_that_others_changed_with_other_options_are_made_again(tables: Tables) -> None:
+    for day in range(2):
+        tables.add(busy(day, day))
+    tables.storms()
+    whole = tables.rows(STORMS)
+    second = NOON_US + DAY_US // 2
+    tables.storms(Period(until_us=second), BurstRule(times=2.0, floor=1_000_000, gap_seconds=1))
+    assert tables.rows(STORMS) == []
+    tables.storms(Period(since_us=second))
+    assert tables.rows(STORMS) == whole
 
 
 def test_jobs_without_events_say_so_and_change_nothing(tables: Tables) -> None:
