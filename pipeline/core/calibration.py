@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeline.core.buckets import PER_OCTAVE
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import Calm, ExitCode, PipelineError
 
 # The row for all proxies together.
 ALL: Final = ""
@@ -132,12 +132,20 @@ class Trust:
         `waited` requests waited for memory or were refused; `not_replayed` are settings without which rules were in
         force that the replay does not know.
         """
-        why = self._doubt(judged, waited, not_replayed)
+        if judged is not None and waited < LEAST_WAITED * judged.row["requests"]:
+            # Lists that are too large are refused without a wait.
+            raise (PipelineError if judged.row["recorded_refused"] else Calm)(
+                f"no advice: nobody waited: {waited} of {judged.row['requests']} requests had to wait for memory,"
+                f" expected at least {100 * LEAST_WAITED:g} %, since a calm recording does not show what smaller limits"
+                " do: record a storm, or with smaller limits",
+                ExitCode.CALIBRATION,
+            )
+        why = self._doubt(judged, not_replayed)
         if judged is None or why:
             raise PipelineError(f"no advice: {why}; see the table calibration", ExitCode.CALIBRATION)
         return judged
 
-    def _doubt(self, judged: Judged | None, waited: int, not_replayed: Sequence[str]) -> str:
+    def _doubt(self, judged: Judged | None, not_replayed: Sequence[str]) -> str:
         if judged is None:
             return "the replay was not held against what was recorded, expected it to be: run the job whatif"
         row = judged.row
@@ -145,12 +153,6 @@ class Trust:
             return (
                 f"{row['requests']} requests could be compared with what was recorded, expected at least"
                 f" {self.min_requests} (--min-requests): record for longer"
-            )
-        if waited < LEAST_WAITED * row["requests"]:
-            return (
-                f"nobody waited: {waited} of {row['requests']} requests had to wait for memory, expected at least"
-                f" {100 * LEAST_WAITED:g} %, since a calm recording does not show what smaller limits do: record a"
-                " storm, or with smaller limits"
             )
         if row["imputed_share"] > self.max_imputed:
             return (

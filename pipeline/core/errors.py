@@ -25,3 +25,7 @@ class PipelineError(Exception):
     def __init__(self, message: str, code: ExitCode = ExitCode.USAGE) -> None:
         super().__init__(message)
         self.code = code
+
+
+class Calm(PipelineError):
+    """Nobody waited: there is nothing to advise by, and nothing is wrong."""

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.model import Limits
+from pipeline.core.model import Limits, Outcome
 from pipeline.core.schema import table_schema
 from pipeline.core.tables.whatif import LIMIT_COLUMNS, REPLAY_INPUT
 from pipeline.replay.imputed import DESCRIBED, HELPERS, MEASURED, Usual, filled, written
@@ -117,10 +117,11 @@ def prepare(
     requests = requests_of(events)
     seen = _seen(requests)
     limits, met = _limits(seen)
-    clusters = {row.cluster for row in seen if row.cluster is not None}
+    # One without a name is a cluster, too.
+    clusters = sorted({row.cluster or "" for row in seen})
     if len(clusters) > 1:
         raise PipelineError(
-            f"--cluster: got none, and events of {', '.join(sorted(clusters)[:5])}: expected one of them, since"
+            f"--cluster: got none, and events of {', '.join(map(repr, clusters[:5]))}: expected one of them, since"
             " limits are set for the proxies of one cluster"
         )
     held = peaks(events)
@@ -136,7 +137,7 @@ def prepare(
         limits,
         SeenMemory(heap, direct, watch.held_bytes, watch.largest_bytes, waited, *rules),
         met,
-        next(iter(clusters), None),
+        clusters[0] or None,
     )
 
 
@@ -250,7 +251,8 @@ def _seen(requests: DataFrame) -> list[Row]:
 
 
 def _waited() -> Column:
-    refused = F.col("recorded_outcome").isin(*map(int, REFUSED))
+    # What is too large is refused without a wait.
+    refused = F.col("recorded_outcome").isin(*(int(outcome) for outcome in REFUSED if outcome != Outcome.OVERSIZE))
     return refused | (F.col("recorded_memory_wait_us") >= WAITED_US)
 
 

@@ -1,6 +1,7 @@
 """Jobs one after another: what each needs, how long it took, and what the whole ends with.
 
-Rule: a job that fails takes those with it that need it, and no other; the exit code is that of the first that failed.
+Rule: a job that fails takes those with it that need it, and no other; the exit code is that of the first that failed
+for another reason than that nobody waited.
 Only errors of users are caught: a fault of ours ends everything with its traceback.
 """
 
@@ -8,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import Calm, ExitCode, PipelineError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,8 +19,14 @@ class Outcome:
     failed: Mapping[str, PipelineError] = field(default_factory=dict)
 
     @property
+    def wrong(self) -> Mapping[str, PipelineError]:
+        """Return those of them in which something is wrong."""
+        return {name: error for name, error in self.failed.items() if not isinstance(error, Calm)}
+
+    @property
     def code(self) -> int:
-        return next((error.code for error in self.failed.values()), ExitCode.OK)
+        """Return the exit code of the whole."""
+        return next((error.code for error in self.wrong.values()), ExitCode.OK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +54,9 @@ def run_steps(
         begin = seconds()
         try:
             found = step.work(Outcome(dict(failed)))
+        except Calm as error:
+            failed[step.name] = error
+            say(f"{place}: {error} ({seconds() - begin:.1f} s)")
         except PipelineError as error:
             failed[step.name] = error
             say(f"{place}: failed after {seconds() - begin:.1f} s: {error}")

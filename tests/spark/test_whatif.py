@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, Outcome
 from pipeline.replay.calibrate import calibrate
 from pipeline.replay.job import Place, Total, replay_grid, simulate
@@ -90,6 +91,13 @@ def test_list_refused_for_its_size_is_as_large_as_it_was(spark: SparkSession, tm
     assert prepared.largest == (120 * MIB, 120 * MIB)
     whole = calibrate(spark, prepared, survey(spark, prepared, by_limits=True))[0]
     assert whole.recorded.outcomes[Outcome.OVERSIZE] == whole.simulated.outcomes[Outcome.OVERSIZE] == 1
+    assert prepared.seen.waited == 0
+
+
+def test_proxies_without_a_cluster_are_not_replayed_with_those_of_one(spark: SparkSession, tmp_path: Path) -> None:
+    events = frame(spark, {"cluster": "east"}, {"cluster": None})
+    with pytest.raises(PipelineError, match="--cluster: got none, and events of '', 'east': expected one"):
+        prepare(spark, events, str(tmp_path / "input"))
 
 
 def test_who_was_kept_waiting_waited_and_not_who_was_let_in_at_once(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import Calm, ExitCode, PipelineError
 from pipeline.running.chain import Outcome, Step, run_steps
 
 
@@ -50,3 +50,13 @@ def test_the_exit_code_is_that_of_the_first_job_that_failed() -> None:
     outcome, lines = ran(Step("one", fails(ExitCode.CALIBRATION)), Step("two", fails(ExitCode.SOURCE)))
     assert outcome.code == ExitCode.CALIBRATION
     assert lines[1] == "[1/2] one: failed after 2.0 s: with CALIBRATION"
+
+
+def test_a_calm_time_is_no_failure_though_there_is_no_advice() -> None:
+    def calm(_: Outcome) -> object:
+        raise Calm("nobody waited", ExitCode.CALIBRATION)
+
+    outcome, lines = ran(Step("advise", calm), Step("drift", gives("never"), ("advise",)))
+    assert outcome.code == ExitCode.OK
+    assert list(outcome.failed) == ["advise", "drift"]
+    assert lines[1:] == ["[1/2] advise: nobody waited (2.0 s)", "[2/2] drift: skipped, it needs advise"]
