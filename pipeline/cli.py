@@ -29,6 +29,12 @@ REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
 # Hadoop's message about a file system whose jar is not there.
 NO_JAR: Final = re.compile(r"Class (\S+\.\w*FileSystem\w*) not found")
+# Messages of Java, Hadoop and S3 about what may not be read or written, with the path where there is one.
+DENIED: Final = re.compile(
+    r"(\S+) \(Permission denied\)|Mkdirs failed to create (\S+)|AccessDeniedException: (/\S+)"
+    r"|Permission denied|Access ?Denied"
+)
+NO_SPACE: Final = "No space left on device"
 # The packages of this distribution that a job imports: without one of them the installation is broken.
 _OWN: Final = ("eventlog", "pipeline")
 
@@ -67,6 +73,17 @@ def _explained(error: Exception) -> PipelineError | None:
             " set PIPELINE_JARS=<directory>, or give spark-submit --jars",
             ExitCode.FAILED,
         )
+    if NO_SPACE in text:
+        return PipelineError(
+            "no space left on a disk, expected some for --out, --checkpoint and what Spark keeps aside"
+            " (SPARK_LOCAL_DIRS)",
+            ExitCode.FAILED,
+        )
+    denied = DENIED.search(text)
+    if denied or isinstance(error, PermissionError):
+        named = denied.groups() if denied else (getattr(error, "filename", None),)
+        of = "".join(f" for {path}" for path in named if path)
+        return PipelineError(f"got no permission{of}, expected to read --source, and to write --out and --checkpoint")
     return None
 
 

@@ -1,6 +1,5 @@
 """The health of a stream as metrics on a port: how far behind it is, how fast, and how much of it is no event."""
 
-import math
 import time
 from typing import Final
 
@@ -17,6 +16,7 @@ class StreamHealth:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._began_us = int(time.time() * 1e6)
         self._newest_us: int | None = None
         text = "Rows read, by what became of them: kept, duplicate or quarantined."
         self._rows = Counter(f"{_PREFIX}rows", text, ("result",), registry=self.registry)
@@ -26,9 +26,8 @@ class StreamHealth:
         self._rate = Gauge(f"{_PREFIX}rows_per_second", text, registry=self.registry)
         text = "When the last batch ended."
         self._ended = Gauge(f"{_PREFIX}last_batch_timestamp_seconds", text, registry=self.registry)
-        text = "Age of the newest event taken while more is waiting, else 0; NaN before the first batch."
+        text = "Age of the newest event taken, or of the stream before its first, while more is waiting; else 0."
         self._lag = Gauge(f"{_PREFIX}lag_seconds", text, registry=self.registry)
-        self._lag.set(math.nan)
 
     def serve(self, port: int) -> None:
         """Answer on a port of all addresses, as long as the process lives; raises PipelineError."""
@@ -48,7 +47,6 @@ class StreamHealth:
 
     def look(self, *, waiting: bool) -> None:
         """Say how far behind the stream is; `waiting` says whether there is more to take."""
-        if not waiting:
-            self._lag.set(0)
-        elif self._newest_us is not None:
-            self._lag.set(max(0.0, time.time() - self._newest_us / 1e6))
+        # A first batch that does not end is behind, too.
+        since_us = self._newest_us or self._began_us
+        self._lag.set(max(0.0, time.time() - since_us / 1e6) if waiting else 0)

@@ -5,6 +5,7 @@ import sys
 
 from pipeline.core.errors import ExitCode
 from pipeline.core.options import add_common
+from pipeline.core.paths import refuse_unwritable
 from pipeline.ingest import settings as told
 from pipeline.ingest.health import StreamHealth
 from pipeline.ingest.stream import follow
@@ -25,6 +26,8 @@ def run(options: argparse.Namespace) -> int:
     if settings.topic is not None:
         # Without Spark, for a cluster that is away.
         require_topic(settings.topic)
+    if options.checkpoint:
+        refuse_unwritable("--checkpoint", options.checkpoint)
     health = StreamHealth()
     with at_work("ingest", settings.common) as spark:
         if options.metrics_port is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from delta import configure_spark_with_delta_pip
+from py4j.java_gateway import JavaPackage
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
@@ -131,6 +132,11 @@ def build_session(app: str, master: str | None = None, conf: Mapping[str, str] |
         session = builder.getOrCreate()
     except Exception as error:
         raise PipelineError(_why_no_session(error), ExitCode.FAILED) from error
+    if isinstance(_jvm(session).io.delta.tables.DeltaTable, JavaPackage):
+        raise PipelineError(
+            f"spark found no Delta Lake, expected its jars in {JARS}, or with spark-submit in --jars",
+            ExitCode.FAILED,
+        )
     session.sparkContext.setLogLevel("ERROR")
     _name_damaged_files(session)
     return session
@@ -139,8 +145,7 @@ def build_session(app: str, master: str | None = None, conf: Mapping[str, str] |
 @contextmanager
 def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
     """Keep the stack traces of failed tasks out of Spark's log; the exception that ends the job has them, too."""
-    jvm: Any = session._jvm
-    log4j = jvm.org.apache.logging.log4j
+    log4j = _jvm(session).org.apache.logging.log4j
     before = {name: log4j.LogManager.getLogger(name).getLevel() for name in TELL_OF_TASKS}
     for name in TELL_OF_TASKS:
         log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
@@ -151,10 +156,13 @@ def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
             log4j.core.config.Configurator.setLevel(name, level)
 
 
+def _jvm(session: SparkSession) -> Any:
+    return session._jvm
+
+
 def _name_damaged_files(session: SparkSession) -> None:
     """Name each damaged file in Spark's log, in one line without the stack trace."""
-    jvm: Any = session._jvm
-    log4j = jvm.org.apache.logging.log4j
+    log4j = _jvm(session).org.apache.logging.log4j
     logger = log4j.LogManager.getLogger(TELLS_OF_DAMAGE)
     if TELLS_OF_DAMAGE in logger.getAppenders():
         return

@@ -148,6 +148,12 @@ def test_what_a_user_can_mend_is_no_traceback(
     said = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
     assert cli.main(["compact", "--out", "s3a://a"]) == ExitCode.FAILED
     assert "found no org.apache.hadoop.fs.s3a.S3AFileSystem, expected the jar" in capsys.readouterr().err
+    said = "java.io.IOException: No space left on device"
+    assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
+    assert "no space left on a disk, expected some for --out" in capsys.readouterr().err
+    said = "java.io.FileNotFoundException: /log/a.jsonl.gz (Permission denied)"
+    assert cli.main(["compact", "--out", "o"]) == ExitCode.USAGE
+    assert "got no permission for /log/a.jsonl.gz, expected to read --source" in capsys.readouterr().err
     said = "SOMETHING_ELSE"
     with pytest.raises(RuntimeError):
         cli.main(["compact", "--out", "o"])
