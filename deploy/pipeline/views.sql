@@ -21,10 +21,10 @@ SELECT date, cluster, principal, client_version,
 FROM usage
 GROUP BY date, cluster, principal, client_version;
 
--- Which broker was asked how much, and failed.
+-- Which broker was asked how much, and how many requests got an error or no answer from it.
 CREATE OR REPLACE VIEW questions_by_broker AS
 SELECT date, cluster, broker,
-       sum(questions) AS questions, sum(questions_saved) AS questions_saved, sum(upstream_error) AS errors
+       sum(questions) AS questions, sum(questions_saved) AS questions_saved, sum(upstream_error) AS failed_requests
 FROM usage
 WHERE broker IS NOT NULL
 GROUP BY date, cluster, broker;
@@ -65,7 +65,8 @@ SELECT hour_start, cluster, wait, max(whole) AS requests,
 FROM placed
 GROUP BY hour_start, cluster, wait;
 
--- The busiest second of each minute over all proxies of a cluster, and how full the fullest proxy was (null where it has no limit).
+-- The busiest second of each minute over all proxies of a cluster, and how full arriving requests saw the fullest proxy
+-- (null where it has no limit).
 CREATE OR REPLACE VIEW arrivals_by_minute AS
 WITH seconds AS (
   SELECT second, cluster, sum(requests) AS requests, sum(refused) AS refused,
@@ -103,12 +104,12 @@ GROUP BY date, cluster;
 
 -- Topics whose producers were slowed, a day. `observed` means that they would have been.
 CREATE OR REPLACE VIEW slowed_topics AS
-SELECT date, proxy_id, topic, reason, observed,
+SELECT date, cluster, proxy_id, topic, reason, observed,
        sum(seconds) AS seconds,
        sum(seconds * allowed_bytes_per_second) / sum(seconds * natural_bytes_per_second) AS allowed_share
 FROM slowed
 WHERE throttle = 'adaptive' AND topic IS NOT NULL
-GROUP BY date, proxy_id, topic, reason, observed;
+GROUP BY date, cluster, proxy_id, topic, reason, observed;
 
 -- What was no event, by the day of its ingest.
 CREATE OR REPLACE VIEW quarantined_by_day AS

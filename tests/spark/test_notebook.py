@@ -1,6 +1,7 @@
 """The notebook over the tables: each of its cells runs, in order, where some tables are there and some are not."""
 
 import json
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,15 @@ def cells() -> list[str]:
     return ["".join(cell["source"]) for cell in code]
 
 
+def test_directory_without_tables_is_named(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINE_OUT", str(tmp_path))
+    monkeypatch.setattr(session, "build_session", lambda app: spark)
+    with pytest.raises(RuntimeError, match=f"^PIPELINE_OUT: got {re.escape(str(tmp_path))}, expected"):
+        exec(compile(cells()[0], str(NOTEBOOK), "exec"), {})
+
+
 def test_every_cell_runs_over_tables_that_a_job_wrote(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -45,7 +55,8 @@ def test_every_cell_runs_over_tables_that_a_job_wrote(
     dearest = names["dearest"].set_index(["cluster", "namespace"])
     assert dearest["requests"].to_dict() == {("east", "t/a"): 3, ("west", "t/a"): 3}
     assert dearest["heap_mib_seconds"].to_dict() == {("east", "t/a"): 3.0, ("west", "t/a"): 3.0}
-    assert names["by_window"][["answered", "refused"]].sum().tolist() == [4, 2]
+    by_window = names["by_hour"][["cluster", "answered", "refused"]]
+    assert by_window.to_numpy().tolist() == [["east", 2, 1], ["west", 2, 1]]
     assert names["requests_chart"].to_dict()["mark"]["type"] == "bar"
     (waited,) = names["waited"].to_dict("records")
     assert (waited["cluster"], waited["requests"]) == ("east", 5)

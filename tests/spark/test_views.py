@@ -66,6 +66,7 @@ def _fill(spark: SparkSession, common: CommonSettings) -> None:
         spark, common, "slowed",
         {**limited, **rates, "seconds": 2.0},
         {**limited, **rates, "seconds": 1.0, "hour_start": NOON + timedelta(hours=1)},
+        {**limited, **rates, "seconds": 4.0, "cluster": "west"},
         {**limited, "throttle": "threshold", "topic": None, "seconds": 9.0},
     )  # fmt: skip
     bad = {"date": DAY, "reason": "malformed", "ingested_at": NOON}
@@ -87,7 +88,8 @@ def test_costs_are_of_one_cluster_each(views: SparkSession) -> None:
     assert sorted(found) == [("east", 5, 3.0, 9), ("west", 5, 0.0, 0)]
     found = asked(views, "SELECT cluster, principal, requests FROM costs_by_principal")
     assert sorted(found) == [("east", "ann", 5), ("west", "bob", 5)]
-    assert asked(views, "SELECT cluster, broker, questions FROM questions_by_broker") == [("east", "b1", 4)]
+    found = asked(views, "SELECT cluster, broker, questions, failed_requests FROM questions_by_broker")
+    assert found == [("east", "b1", 4, 0)]
 
 
 def test_outcomes_are_of_hours_and_proxies_and_refusals_have_their_reason(views: SparkSession) -> None:
@@ -117,5 +119,6 @@ def test_storm_of_a_cluster_without_a_name_has_its_leaders(views: SparkSession) 
 
 def test_the_rest_is_added_up_by_day(views: SparkSession) -> None:
     assert asked(views, "SELECT coalesced_share FROM savings_by_day") == [(0.25,)]
-    assert asked(views, "SELECT topic, seconds, allowed_share FROM slowed_topics") == [("t/a/x", 3.0, 0.5)]
+    slowed = asked(views, "SELECT cluster, topic, seconds, allowed_share FROM slowed_topics ORDER BY cluster")
+    assert slowed == [(None, "t/a/x", 3.0, 0.5), ("west", "t/a/x", 4.0, 0.5)]
     assert asked(views, "SELECT reason, rows FROM quarantined_by_day") == [("malformed", 3)]

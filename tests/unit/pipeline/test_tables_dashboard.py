@@ -75,6 +75,8 @@ def test_panels_are_of_the_cluster_proxy_and_namespace_that_are_looked_at(
     (row,) = asked(database, "Memory booked, mean of each window", cluster="east", proxy="p2")
     assert (row["heap"], row["direct"]) == (2.0, 0.0)
     assert asked(database, "Topic lists by outcome", namespace="u/%") == []
+    both = asked(database, "Topic lists by outcome")
+    assert sorted((row["cluster"], row["answered"]) for row in both) == [("east", 4), ("west", 2)]
     costs = asked(database, "Namespaces that cost most")
     assert [(row["cluster"], row["requests"]) for row in costs] == [("east", 6), ("west", 3)], "clusters stay apart"
     brokers = asked(database, "Brokers that were asked", proxy="p1")
