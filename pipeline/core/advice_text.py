@@ -73,11 +73,13 @@ def _reasons(advice: Advice) -> list[str]:
     load = "the recorded load" if target.load == 1 else f"{target.load} times the recorded load"
     beyond = f" {EXTRAPOLATED.capitalize()}, so nobody has seen it: {', '.join(risks)}." if risks else ""
     said = [
-        f"Target: {refusals}, and 99 % wait at most {target.p99_wait_us / 1000:g} ms, at {load}.{beyond}",
+        f"Target: {refusals}, and 99 % of the answered wait at most {target.p99_wait_us / 1000:g} ms, at"
+        f" {load}.{beyond}",
         f"For {final.proxies} proxies ({final.fleet} for each recorded one), each with these keys.",
         f"Smallest that held it in the replay: heap {_mib(held.limits.heap_bytes)} MiB, direct"
         f" {_mib(held.limits.direct_bytes)} MiB; with {100 * advice.headroom:g} % of headroom, replayed again:"
-        f" {final.refused} of {final.requests} refused, 99 % waited at most about {final.wait_p99_us / 1000:.0f} ms.",
+        f" {final.refused} of {final.requests} refused, 99 % of the answered waited at most about"
+        f" {final.wait_p99_us / 1000:.0f} ms.",
         f"Error of the replay of the recorded limits: {calibration.error:.3f}; of the p99 of waits"
         f" {calibration.wait_error:.3f} ({calibration.waits}).",
         calibration.refusals and f"{calibration.refusals}.",

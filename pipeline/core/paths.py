@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from pipeline.core.advice_text import FIRST_WORDS
 from pipeline.core.errors import PipelineError
 
 # The directory of a table in which Delta has its commits.
@@ -46,3 +47,8 @@ def conf_path(out: str, given: str | None) -> Path | None:
     if given is not None:
         return Path(given)
     return None if "://" in out else Path(out) / "advice.conf"
+
+
+def is_fragment(path: Path) -> bool:
+    """Return whether a file begins as the lines of an advice do."""
+    return path.is_file() and path.read_text("utf-8", "replace").startswith(FIRST_WORDS)

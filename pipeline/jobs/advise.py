@@ -20,10 +20,10 @@ from pipeline.core.choice import Point, Target
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.model import Limits
 from pipeline.core.options import CommonSettings, add_common, add_number, add_promise, common_settings
-from pipeline.core.paths import conf_path
+from pipeline.core.paths import conf_path, is_fragment
 from pipeline.core.tables.history import ADVICE_HISTORY
 from pipeline.core.tables.whatif import ADVICE, CALIBRATION, OUTCOME_COLUMNS, REPLAY_INPUT, REPLAYED, WHATIF
-from pipeline.jobs.whatif import Say, is_fragment, replay_path, run_row, scenario_rows, withdraw_advice
+from pipeline.jobs.whatif import Say, replay_path, run_row, scenario_rows, withdraw_advice
 from pipeline.replay.job import Place, replay_grid
 from pipeline.replay.parts import Survey, survey
 from pipeline.replay.traces import LIMIT_NAMES, Prepared, SeenMemory, limit_values, limits_of, prepared_before, seen_of

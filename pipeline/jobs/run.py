@@ -13,7 +13,6 @@ from pipeline.core.choice import Target
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import add_common, add_number, add_promise, common_settings
 from pipeline.core.periods import add_period, given_period
-from pipeline.core.tables.events import EVENTS
 from pipeline.ingest import settings as told
 from pipeline.ingest.stream import follow
 from pipeline.ingest.write import IngestCounts
@@ -27,9 +26,9 @@ from pipeline.replay.grid import add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.session import at_work
+from pipeline.store.days import read_days
 from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
-from pipeline.store.tables import read_table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,12 +56,12 @@ def run(options: argparse.Namespace) -> int:
     with at_work("run", steps.common) as spark:
         if options.source is None:
             # One line, not one for each job.
-            read_table(spark, steps.common, EVENTS)
+            read_days(spark, steps.common, steps.period)
         outcome = run_steps(steps.over(spark), partial(print, flush=True))
     if "report" not in outcome.failed:
         print(f"report: {steps.page}")
-    if outcome.failed:
-        print(f"pulsar-proxy-pipeline run: {', '.join(outcome.failed)} failed", file=sys.stderr)
+    if outcome.wrong:
+        print(f"pulsar-proxy-pipeline run: {', '.join(outcome.wrong)} failed", file=sys.stderr)
     return outcome.code
 
 
@@ -76,11 +75,11 @@ class _Steps:
         self._most_quarantined = told.most_quarantined(options)
         if self._ingest is None and self._most_quarantined is not None:
             raise PipelineError("--fail-if-quarantined: got no --source, expected one: it judges what a run has read")
-        self._period = given_period(options)
+        self.period = given_period(options)
         target = Target(options.target_load, options.max_refused, options.p99_wait_ms * 1000)
         grid = grid_of(options)
         grid = replace(grid, loads=tuple(sorted({*grid.loads, target.load})))
-        self._whatif = WhatifSettings(common, grid, target.p99_wait_us, self._period)
+        self._whatif = WhatifSettings(common, grid, target.p99_wait_us, self.period, options.conf_file)
         self._advise = AdviseSettings(common, target, conf_file=options.conf_file)
         self._metrics, self._gateway = options.metrics_file, options.pushgateway
         if self._gateway is not None:
@@ -89,7 +88,7 @@ class _Steps:
             raise PipelineError(f"--conf-file: got none, expected a file: --out {common.out} is not on this machine")
 
     def over(self, spark: SparkSession) -> list[Step]:
-        source, period = self._ingest, self._period
+        source, period = self._ingest, self.period
 
         def step(name: str, work: Callable[[Outcome], object], *needs: str) -> Step:
             return Step(name, work, needs)
@@ -111,7 +110,7 @@ class _Steps:
         return counts
 
     def _drift(self, spark: SparkSession) -> str:
-        cluster = self._period.cluster
+        cluster = self.period.cluster
         metrics = drift_of(spark, self.common, cluster)
         if self._metrics is not None:
             write_metrics(self._metrics, metrics)
@@ -124,6 +123,6 @@ class _Steps:
         why = "" if failed is None else str(failed)
         target_us = self._advise.target.p99_wait_us
         settings = ReportSettings(
-            self.common, self.page, self._advise.conf_path, why, target_us=target_us, period=self._period
+            self.common, self.page, self._advise.conf_path, why, target_us=target_us, period=self.period
         )
         return write_report(spark, settings)

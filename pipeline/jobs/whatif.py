@@ -18,13 +18,12 @@ import numpy as np
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.core.advice_text import FIRST_WORDS
 from pipeline.core.buckets import quantile
 from pipeline.core.calibration import ALL, LATE_US, PROMISED_MS, Judged, judge, refuse_promise
 from pipeline.core.errors import ExitCode
 from pipeline.core.model import WAITS, Limits
 from pipeline.core.options import CommonSettings, add_common, add_promise, common_settings
-from pipeline.core.paths import conf_path
+from pipeline.core.paths import conf_path, is_fragment
 from pipeline.core.periods import ALWAYS, Period, add_period, given_period, in_period
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.history import CALIBRATION_HISTORY
@@ -51,7 +50,7 @@ NAMELESS: Final = "(no name)"
 
 @dataclass(frozen=True, slots=True)
 class WhatifSettings:
-    """Where the tables are, which events and scenarios to try, and the wait that errors of waits are weighed by.
+    """Where tables and advice are, which events and scenarios to try, and the wait that errors of waits are weighed by.
 
     Raises PipelineError for what cannot be meant.
     """
@@ -60,6 +59,7 @@ class WhatifSettings:
     grid: Grid
     promised_us: float = PROMISED_MS * 1000
     period: Period = ALWAYS
+    conf_file: str | None = None
 
     def __post_init__(self) -> None:
         refuse_promise(self.promised_us)
@@ -83,7 +83,7 @@ def whatif(spark: SparkSession, settings: WhatifSettings, say: Say = print) -> W
     name = F.col("proxy_id")
     whole = read_table(spark, common, EVENTS).withColumn("proxy_id", F.when(name == "", NAMELESS).otherwise(name))
     events = in_period(whole, settings.period)
-    prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, common))
+    prepared = prepare(spark, events, replay_path(common), lambda: _withdraw_all(spark, settings))
     limits = grid.limits(prepared.usual_limits, *prepared.largest)
     imputed = f"{100 * prepared.imputed_share:.1f} % imputed"
     say(f"{prepared.rows} requests of {len(prepared.proxies)} proxies; {imputed}")
@@ -206,11 +206,12 @@ def scenario_rows(
     return rows
 
 
-def _withdraw_all(spark: SparkSession, common: CommonSettings) -> None:
+def _withdraw_all(spark: SparkSession, settings: WhatifSettings) -> None:
+    common = settings.common
     for table in (WHATIF, CALIBRATION):
         if read(spark, common, table) is not None:
             write_rows(spark, common, table, [])
-    withdraw_advice(spark, common, conf_path(common.out, None))
+    withdraw_advice(spark, common, conf_path(common.out, settings.conf_file))
 
 
 def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | None) -> None:
@@ -220,11 +221,6 @@ def withdraw_advice(spark: SparkSession, common: CommonSettings, conf: Path | No
         write_rows(spark, common, ADVICE, [])
     if conf is not None and is_fragment(conf):
         conf.unlink(missing_ok=True)
-
-
-def is_fragment(path: Path) -> bool:
-    """Return whether a file begins as the lines of an advice do."""
-    return path.is_file() and path.read_text("utf-8", "replace").startswith(FIRST_WORDS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -82,11 +82,13 @@ def _bounds(row: Row) -> Iterator[str]:
 def _tried(advised: Advised) -> Iterator[Part]:
     frame = pd.DataFrame(advised.points).sort_values(["chosen", "holds"])
     state = frame["holds"].map({True: "holds the target", False: "misses the target"})
+    # Where all were refused the wait is 0, and nobody had it.
+    answered = frame["refused"] < frame["requests"]
     curve = pd.DataFrame(
         {
             "memory_mib": frame["memory_bytes"] / _MIB,
             "refused_share": frame["refused"] / frame["requests"].clip(lower=1),
-            "wait_seconds": frame["wait_p99_us"].fillna(0) / _SECOND,
+            "wait_seconds": frame["wait_p99_us"].where(answered) / _SECOND,
             "state": state.where(~frame["chosen"], "advice"),
         }
     )

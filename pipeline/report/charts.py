@@ -17,6 +17,7 @@ from markupsafe import Markup
 
 from pipeline.report.clock import Clock
 from pipeline.report.parts import Chart
+from pipeline.report.units import duration
 
 LIGHT: Final = "#ffffff"
 DARK: Final = "#14171c"
@@ -68,9 +69,8 @@ def memory(frame: pd.DataFrame, clock: Clock, kind: str, alt_text: str) -> Chart
     return _chart(
         f"memory-{kind}",
         f"{kind.capitalize()} memory against its limit",
-        "Mean of each interval over all proxies. Orange above blue is what requests stood in line for: where both"
-        " together stay below the dashed line the limit was enough; the higher the orange, the longer everybody"
-        " waited.",
+        f"Summed over all proxies, mean of each interval of {duration(clock.step_us)}: a shorter peak does not show."
+        " Orange above blue is what requests stood in line for; the higher the orange, the longer everybody waited.",
         alt_text,
         drawing,
     )

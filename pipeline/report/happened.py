@@ -59,7 +59,7 @@ def memory(facts: Facts) -> Iterator[Part]:
             "memory": lambda one: one[0][1],
             "held by": lambda one: "topic lists" if one[0][0] == "lists" else "watch frames",
             "at most": lambda one: size(one[1]),
-            "limit of a proxy": lambda one: limit(limits[one[0][1]]),
+            "limit of a proxy": lambda one: "differs" if overview.limits_differ else limit(limits[one[0][1]]),
         },
         words=("memory", "held by"),
     )
@@ -126,23 +126,23 @@ def storms(facts: Facts) -> Iterator[Part]:
     yield text
     rates = clock.whole(facts.recorded.endings.groupby("bin")[["requests"]].sum().reset_index())
     rates = rates.assign(value=rates["requests"] / (clock.step_us / _SECOND))
-    alt = f"Requests a second over time, at most {rates['value'].max():,.1f}. {text}"
+    alt = f"Requests a second over time, mean of an interval at most {rates['value'].max():,.1f}. {text}"
     yield charts.arrivals(rates, _bands(found or ()), clock, alt)
     if not found:
         return
     numbered = [{**row, "number": number} for number, row in enumerate(found, 1)]
     yield sheet(
-        "Storms: how long requests arrived, until when all were served, how large",
+        "Storms: how long requests arrived, until when all had ended, how large",
         numbered,
         {
             "": cell(str, "number"),
             "begin (UTC)": cell(second, "begin_us"),
             "arrivals": lambda row: duration(row["arrival_seconds"] * _SECOND),
-            "all served": lambda row: duration(row["served_seconds"] * _SECOND),
+            "all ended": lambda row: duration(row["served_seconds"] * _SECOND),
             "requests": cell(count, "requests"),
             "peak /s": cell(count, "peak_rate"),
             "refused": cell(count, "refused"),
-            "longest wait": cell(duration, "max_memory_wait_us"),
+            "longest wait for memory": cell(duration, "max_memory_wait_us"),
             "queue": lambda row: count(max(row["max_heap_queue_len"], row["max_direct_queue_len"])),
         },
         words=("begin (UTC)",),
@@ -186,7 +186,7 @@ def who(facts: Facts) -> Iterator[Part]:
             what = f"Most by {words_of(dimension)}: who, how much, and which part of all"
             yield ranks(what, rankings, dimension, MEASURES, MOST_TOP)
     if not total(rankings, "questions_saved"):
-        yield "No two equal requests waited at the same time, so no answer was shared and nothing was saved."
+        yield "No answer was shared, so nothing was saved."
         return
     sums = {
         name: total(rankings, name) for name in ("coalesced", "requests", "questions_saved", "upstream_bytes_saved")
@@ -212,9 +212,10 @@ def quality(facts: Facts) -> Iterator[Part]:
         "requests whose size or times were imputed": share(imputed),
         **{f"set aside: {words_of(row['reason'])}": count(row["copies"]) for row in facts.found.quarantine},
     }
+    always = " and of all time" if facts.period else ""
     yield (
         "Some of what was read is no event and is in the table `quarantine`, with the reason and the text; of all"
-        " clusters, since a text that is no event names none."
+        f" clusters{always}, since a text that is no event names none."
         if facts.found.quarantine
         else "Nothing was set aside: every event that was read is in the tables."
     )

@@ -32,14 +32,16 @@ def slowed(facts: Facts) -> Iterator[Part]:
     yield from _connections(connections)
     if not topics:
         return
+    longest = "would have been slowed" if topics[0]["observed"] else "slowed was"
     yield (
-        f"Longest slowed was {shown(topics[0]['topic'])}, for {_seconds(topics[0]['seconds'])}, to"
+        f"Longest {longest} {shown(topics[0]['topic'])}, for {_seconds(topics[0]['seconds'])}, to"
         f" {_part(topics[0])} of its natural rate in the mean, because of {_why(topics[0]['reasons'])}."
     )
     if topics[0]["of_all"] > len(topics):
         yield f"{plural(topics[0]['of_all'], 'topic')} were slowed; those that were for longest are shown."
     yield sheet(
-        "Topics whose rate was limited, the longest first: bytes and messages a second, means",
+        "Topics whose rate was limited, the longest first: how long, summed over proxies; bytes and messages a second"
+        " at one proxy, means",
         topics,
         {
             "topic": cell(shown, "topic"),

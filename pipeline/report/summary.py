@@ -37,7 +37,7 @@ def summary(facts: Facts) -> Iterator[Part]:
         )
     for what, measure in (
         ("Who cost most (heap memory times how long it was held)", "heap_byte_seconds"),
-        ("Who waited longest", "memory_wait_seconds"),
+        ("Who waited most, summed over requests", "memory_wait_seconds"),
         ("Who was refused most", "refused"),
     ):
         if found := first(rankings, measure):
@@ -70,7 +70,7 @@ def _tiles(facts: Facts) -> Tiles:
                 ("direct", _of(overview, overview.direct_limit)),
             )
         },
-        "heap and direct memory to set": "no advice" if row is None else " and ".join(limits_of(row)),
+        "heap and direct memory to set at each proxy": "no advice" if row is None else " and ".join(limits_of(row)),
     }
     # A number and its unit are one word.
     return Tiles({label: _AFTER_NUMBER.sub("\u00a0", value) for label, value in tiles.items()})
@@ -102,7 +102,7 @@ def _reasons(facts: Facts) -> Iterator[str]:
         limited = frame[(frame["kind"] == kind) & (frame["limit_mib"] > 0)]
         most = ((limited["held_mib"] + limited["waiting_mib"]) / limited["limit_mib"]).max()
         yield (
-            f"Why requests waited: {share(part)} of all waiting was for {kind} memory."
+            f"Why requests waited for memory: {share(part)} of that waiting was for {kind} memory."
             + (f" In use and waited for together came to {most:.1f} times its limit," if most >= 1 else "")
             + (f" mean of {duration(overview.clock.step_us)}." if most >= 1 else "")
         )
@@ -112,9 +112,11 @@ def _to_do(facts: Facts) -> str:
     row, overview = facts.advised.chosen, facts.overview
     if row is not None:
         heap, direct = limits_of(row)
+        beyond = " extrapolated," if row["extrapolated"] else ""
         return (
-            f"What to set, for {load_of(row)}: {heap} of heap (now {limit(overview.heap_limit)}) and {direct} of direct"
-            f" memory (now {limit(overview.direct_limit)}), {fleet_of(row)}. The lines of proxy.conf are under Advice."
+            f"What to set,{beyond} for {load_of(row)}: {heap} of heap (now {limit(overview.heap_limit)}) and {direct}"
+            f" of direct memory (now {limit(overview.direct_limit)}), {fleet_of(row)}. The lines of proxy.conf are"
+            " under Advice."
         )
     if facts.advised.points:
         return "What to set: none of the limits that were tried holds the target; see Advice."

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
+from pipeline.core.paths import is_fragment
 from pipeline.core.periods import ALWAYS, Period
 from pipeline.report import happened
 from pipeline.report.advice import advice
@@ -25,7 +26,7 @@ class ReportSettings:
     """Where the tables are and where the page goes; `conf_path` holds the advice as lines of proxy.conf.
 
     `no_advice` says why there is none, whatever an earlier run has left in the tables; `target_us` is then the wait of
-    the target. Raises PipelineError for a page that cannot be written.
+    the target. Raises PipelineError for a page that cannot be written, and for a file that `advise` has not written.
     """
 
     common: CommonSettings
@@ -38,6 +39,10 @@ class ReportSettings:
     def __post_init__(self) -> None:
         if self.to.is_dir():
             raise PipelineError(f"--to: got the directory {self.to}, expected a file")
+        # Without advice nobody reads it.
+        conf = None if self.no_advice else self.conf_path
+        if conf is not None and conf.exists() and not is_fragment(conf):
+            raise PipelineError(f"--conf-file: got {conf}, which advise has not written, expected what it wrote")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ def test_every_value_is_what_was_replayed(tmp_path: Path, capsys: pytest.Capture
 
 def test_fragment_gives_its_reasons() -> None:
     text = fragment(advice())
-    assert "no refusals, and 99 % wait at most 250 ms, at 10 times the recorded load" in text
+    assert "no refusals, and 99 % of the answered wait at most 250 ms, at 10 times the recorded load" in text
     assert "For 4 proxies (2 for each recorded one)" in text
     assert "heap 30 MiB, direct 7 MiB; with 25 % of headroom" in text
     assert (
@@ -55,7 +55,7 @@ def test_fragment_gives_its_reasons() -> None:
     assert "replay of the recorded limits: 0.040; of the p99 of waits 0.040 (weighed by the promised 250 ms; " in text
     assert "1.20 times the recorded one, and both are far below the promise)" in text
     assert "1.2 %" in text
-    assert "0 of 1000 refused, 99 % waited at most about 90 ms." in text
+    assert "0 of 1000 refused, 99 % of the answered waited at most about 90 ms." in text
 
 
 def test_advised_direct_memory_has_room_for_watchers_and_says_so() -> None:

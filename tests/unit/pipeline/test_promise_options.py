@@ -40,7 +40,7 @@ def told(session: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         for name in names:
             monkeypatch.setattr(f"pipeline.jobs.{job}.{name}", work(name))
     # There are events.
-    monkeypatch.setattr("pipeline.jobs.run.read_table", lambda *_: None)
+    monkeypatch.setattr("pipeline.jobs.run.read_days", lambda *_: None)
     return settings
 
 

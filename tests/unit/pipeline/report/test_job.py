@@ -25,3 +25,10 @@ def test_a_page_needs_a_disk_and_a_file(tmp_path: Path, capsys: pytest.CaptureFi
     assert "--to: got none, expected a file" in capsys.readouterr().err
     assert main(["report", "--out", str(tmp_path), "--to", str(tmp_path)]) == ExitCode.USAGE
     assert "--to: got the directory" in capsys.readouterr().err
+
+
+def test_a_file_that_advise_has_not_written_is_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "proxy.conf"
+    file.write_text("servicePort=6650\n")
+    assert main(["report", "--out", str(tmp_path), "--conf-file", str(file)]) == ExitCode.USAGE
+    assert f"--conf-file: got {file}, which advise has not written, expected" in capsys.readouterr().err

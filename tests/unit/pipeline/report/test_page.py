@@ -136,11 +136,11 @@ def test_the_summary_says_what_happened_who_did_it_who_suffered_and_what_to_set(
         "The largest storm began at 2026-01-01 00:00:01: 1,100 requests of 275 connections within 1 s, the last of "
         "them served or refused after 4.5 s.",
         f"Who cost most (heap memory times how long it was held): the namespace {HOSTILE} (70 B s, 70 %).",
-        f"Who waited longest: the namespace {HOSTILE} (70 s, 70 %).",
+        f"Who waited most, summed over requests: the namespace {HOSTILE} (70 s, 70 %).",
         f"Who was refused most: the namespace {HOSTILE} (70, 70 %).",
-        "Why requests waited: 90 % of all waiting was for heap memory. In use and waited for together came to 2.5 "
-        "times its limit, mean of 1 s.",
-        "Why requests waited: 10 % of all waiting was for direct memory.",
+        "Why requests waited for memory: 90 % of that waiting was for heap memory. In use and waited for together came "
+        "to 2.5 times its limit, mean of 1 s.",
+        "Why requests waited for memory: 10 % of that waiting was for direct memory.",
         "What to set, for 10 times the recorded load: 16 MiB of heap (now 8 MiB) and 4 MiB of direct memory (now no "
         "limit), as many proxies. The lines of proxy.conf are under Advice.",
     ]
@@ -171,6 +171,19 @@ def test_tables_hold_the_figures(page: Page) -> None:
     assert table(page, "Who came in each storm")[0][2] == f"{HOSTILE} (300)"
 
 
+def test_limits_that_differ_are_not_shown_as_one() -> None:
+    page = Page(text_of(replace(facts(), overview=replace(overview(), limits_differ=True))))
+    assert {row[-1] for row in table(page, "The most that one proxy held")} == {"differs"}
+
+
+def test_no_wait_is_drawn_where_all_were_refused() -> None:
+    refused = points()[0] | {"refused": 1200, "wait_p99_us": 0.0}
+    tried = points(), [*points(), refused]
+    before, after = (figure(text_of(advised(points=each)), "trade-off").count("<path") for each in tried)
+    # Its refusals are drawn.
+    assert after - before == 1
+
+
 def test_the_lines_of_proxy_conf_can_be_copied(page: Page) -> None:
     assert page.preformatted == ["# why\nmaxTopicListInFlightHeapMemSizeMB=16"]
 
@@ -191,7 +204,7 @@ def test_no_line_goes_through_times_without_requests(text: str) -> None:
 
 def test_arrivals_are_shown_by_the_second_however_long_a_bin_is() -> None:
     fine = replace(facts(), overview=replace(overview(), clock=Clock(BEGIN_US, 500_000, 20)))
-    assert "Requests a second over time, at most 1,200.0." in figure(text_of(fine), "arrivals")
+    assert "Requests a second over time, mean of an interval at most 1,200.0." in figure(text_of(fine), "arrivals")
 
 
 def test_proxies_that_are_not_shown_count_in_the_error() -> None:
@@ -242,6 +255,14 @@ def test_rankings_and_advice_are_there_as_json() -> None:
             "3 MiB of the direct memory of each proxy are for watchers",
         ),
         (lambda: replace(facts(), period="the beginning to the end"), "Of the events from the beginning to the end."),
+        (
+            lambda: replace(facts(), period="the beginning to the end"),
+            "of all clusters and of all time, since a text that is no event names none.",
+        ),
+        (
+            lambda: advised(points=[point | {"extrapolated": "load"} for point in points()]),
+            "What to set, extrapolated, for 10 times the recorded load:",
+        ),
         (lambda: found(storms=[storm() | {"of_all": 1057}]), "1,057 storms were found"),
         (lambda: found(storms=[]), "No storm was found"),
         (

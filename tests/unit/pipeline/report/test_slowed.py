@@ -33,6 +33,8 @@ def test_the_page_says_for_how_long_connections_were_not_read_and_what_was_only_
         "Connections would have been paused, 2026-01-01 00:00 to 2026-01-01 01:00: up to 40 at a time at one proxy, for"
     )
     assert any(text.startswith(would) for text in sentences(slowed(facts())))
+    observed = sentences(section([topic() | {"observed": True}]))
+    assert any(text.startswith("Longest would have been slowed persistent://") for text in observed)
     only = sentences(section([connections()]))
     assert only[0].startswith("Nobody was slowed in fact")
     assert "Nobody was slowed in fact" not in " ".join(sentences(section([topic(), connections()])))
