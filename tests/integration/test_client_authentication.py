@@ -263,10 +263,11 @@ BOTH = pytest.mark.parametrize("forwarding", [NOT_FORWARDING, FORWARDING], ids=[
 
 
 async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itself() -> None:
-    async with staged(**SIGNED, authenticationRefreshCheckSeconds=1) as stage:
-        client = await admitted(stage, presenting(token_of("alice", exp=time.time() + patient(2))))
+    check = round(patient(1))
+    async with staged(**SIGNED, authenticationRefreshCheckSeconds=check) as stage:
+        client = await admitted(stage, presenting(token_of("alice", exp=time.time() + 2 * check)))
         await challenged(client)
-        await client.send(response(token_of("alice", exp=time.time() + patient(3))))
+        await client.send(response(token_of("alice", exp=time.time() + 3 * check)))
         await client.topics(namespace(0))
         await challenged(client)
         assert await client.rest() == b""
