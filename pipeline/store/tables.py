@@ -40,6 +40,9 @@ _MET: Final = (
     ConcurrentAppendException, ConcurrentDeleteDeleteException, ConcurrentDeleteReadException,
     ConcurrentTransactionException, ConcurrentWriteException, MetadataChangedException, ProtocolChangedException,
 )  # fmt: skip
+# Delta's conditions: nothing was ever committed at a place, in two words; somebody has made the table first.
+_NO_TABLE: Final = ("DELTA_MISSING_DELTA_TABLE", "DELTA_TABLE_NOT_FOUND")
+_MADE_MEANWHILE: Final = "DELTA_PATH_EXISTS"
 _TRIES: Final = 8
 _LONGEST_PAUSE_SECONDS: Final = 4.0
 
@@ -166,15 +169,26 @@ def exists(spark: SparkSession, path: str) -> bool:
 
 def _delta(spark: SparkSession, common: CommonSettings, table: Table) -> DeltaTable | None:
     place = place_of(common, table)
-    if DeltaTable.isDeltaTable(spark, place):
-        return DeltaTable.forPath(spark, place)
     # Files of another table are what a job left that was killed in its first write: they are in no log.
-    if table is EVENTS and _has_files(spark, place):
+    if (found := _at(spark, place)) is not None or table is not EVENTS or not _has_files(spark, place):
+        return found
+    # Another may have made the table, and written to it, between the two looks.
+    if (found := _at(spark, place)) is None:
         raise PipelineError(
             f"--out {common.out}: `{table.name}` is no table of Delta: an older pipeline wrote it; choose another --out"
             " and --checkpoint and ingest again"
         )
-    return None
+    return found
+
+
+def _at(spark: SparkSession, place: str) -> DeltaTable | None:
+    """Return the table at a place as it is now; None if nothing was ever committed there."""
+    try:
+        return DeltaTable.forPath(spark, place)
+    except AnalysisException as error:
+        if error.getCondition() in _NO_TABLE:
+            return None
+        raise
 
 
 def _has_files(spark: SparkSession, place: str) -> bool:
@@ -195,12 +209,17 @@ def _write(common: CommonSettings, table: Table, rows: DataFrame, mode: str, opt
     writer = rows.write.format("delta").partitionBy(*table.partition_by)
 
     def save() -> None:
+        place = place_of(common, table)
         if read(rows.sparkSession, common, table) is None:
-            # A new table has nothing to replace, and to look for it takes as long as to write. Asked at each try: of
-            # two jobs that make the table at once, the second replaces what the first has written.
-            writer.mode("append").save(place_of(common, table))
-        else:
-            writer.mode(mode).options(**options).save(place_of(common, table))
+            # A new table has nothing to replace, and to look for it takes as long as to write.
+            try:
+                writer.mode("error").save(place)
+            except AnalysisException as error:
+                if error.getCondition() != _MADE_MEANWHILE:
+                    raise
+            else:
+                return
+        writer.mode(mode).options(**options).save(place)
 
     _committed(common, save)
 
