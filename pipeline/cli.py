@@ -25,6 +25,8 @@ JOBS: Final[dict[str, str]] = {
 
 # Spark's name for a file that was there when a query was planned.
 REMOVED: Final = "FAILED_READ_FILE.FILE_NOT_EXIST"
+# Spark's words about any other file that it cannot read.
+UNREAD: Final = re.compile(r"Encountered error while reading file (\S+?)\.?\s")
 # Hadoop's message about a URI whose beginning it does not know.
 NO_FILE_SYSTEM: Final = re.compile(r"No FileSystem for scheme \"?([^\s\"]+)")
 # Hadoop's message about a file system whose jar is not there.
@@ -84,6 +86,12 @@ def _explained(error: Exception) -> PipelineError | None:
         named = denied.groups() if denied else (getattr(error, "filename", None),)
         of = "".join(f" for {path}" for path in named if path)
         return PipelineError(f"got no permission{of}, expected to read --source, and to write --out and --checkpoint")
+    if unread := UNREAD.search(text):
+        return PipelineError(
+            f"{unread[1]} cannot be read whole: run again, and if it is damaged, move it away (pulsar-proxy"
+            " recover-events copies what is sound)",
+            ExitCode.FAILED,
+        )
     return None
 
 

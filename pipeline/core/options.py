@@ -49,7 +49,7 @@ def add_number(parser: argparse.ArgumentParser, option: str, default: float, met
 
 def common_settings(options: argparse.Namespace) -> CommonSettings:
     """Take the shared options out; raises PipelineError for a setting that is none."""
-    out = options.out.rstrip("/")
+    out = options.out.rstrip("/") or "/"
     return CommonSettings(out, options.master, key_values("--conf", options.conf))
 
 

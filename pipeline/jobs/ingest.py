@@ -3,7 +3,7 @@
 import argparse
 import sys
 
-from pipeline.core.errors import ExitCode
+from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import add_common
 from pipeline.core.paths import refuse_unwritable
 from pipeline.ingest import settings as told
@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> int:
             health.serve(options.metrics_port)
         counts = follow(spark, settings, say, stop, health)
     print(f"ingest: {counts}")
+    if stop.is_set() and settings.trigger_us is None:
+        raise PipelineError("told to stop before all was read: run again", ExitCode.FAILED)
     counts.refuse_more_than(most)
     return ExitCode.OK
 

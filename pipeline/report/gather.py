@@ -16,7 +16,7 @@ from pipeline.core.buckets import BUCKETS, quantile
 from pipeline.core.calibration import PROMISED_MS
 from pipeline.core.errors import PipelineError
 from pipeline.core.options import CommonSettings
-from pipeline.core.periods import ALWAYS, Period, in_period, whole_days
+from pipeline.core.periods import ALWAYS, DAY_SECONDS, Period, in_period, whole_days
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS, QUARANTINE
 from pipeline.core.tables.slowed import SLOWED
@@ -101,9 +101,12 @@ def _first(order: str, most: int) -> Callable[[DataFrame], DataFrame]:
 
 def _touched(table: DataFrame, period: Period, start: str, seconds: Column) -> DataFrame:
     """Choose the rows whose time, so many seconds from a column on, has a part in a period."""
-    rows, begin = whole_days(table, period), F.unix_micros(start)
-    if period.since_us is not None:
-        rows = rows.where(begin + seconds * F.lit(_SECOND) > period.since_us)
+    since_us, begin = period.since_us, F.unix_micros(start)
+    # What began the day before may last into it.
+    early_us = None if since_us is None else since_us - DAY_SECONDS * _SECOND
+    rows = whole_days(table, Period(early_us, period.until_us, period.cluster))
+    if since_us is not None:
+        rows = rows.where(begin + seconds * F.lit(_SECOND) > since_us)
     return rows if period.until_us is None else rows.where(begin < period.until_us)
 
 

@@ -1,7 +1,8 @@
 """Event files of the proxy, `*.jsonl.gz` and `*.jsonl`, as a stream of their lines.
 
-Rule: hidden files are not finished and are skipped. Of a damaged file Spark reads what is before the damage; what is
-left of a line there is no event. `pulsar-proxy recover-events` copies the rest into another file.
+Rule: hidden files are not finished and are skipped. Of a damaged file on a disk Spark reads what is before the damage;
+what is left of a line there is no event. `pulsar-proxy recover-events` copies the rest into another file. On an object
+store a file that cannot be read whole ends the stream.
 """
 
 from typing import Final
@@ -10,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from pipeline.core.errors import PipelineError
-from pipeline.core.paths import escaped
+from pipeline.core.paths import escaped, mounted
 from pipeline.store.tables import exists
 
 # Files that are older than the newest by more than this would be passed by; no file is.
@@ -32,6 +33,7 @@ def lines(spark: SparkSession, directory: str, max_files: int) -> DataFrame:
         pathGlobFilter="*.{jsonl,jsonl.gz}",
         maxFilesPerTrigger=max_files,
         maxFileAge=NEVER,
-        ignoreCorruptFiles="true",
+        # Spark takes a connection that broke for damage, and would pass by the rest of a sound file.
+        ignoreCorruptFiles=str(mounted(directory) is not None).lower(),
     )
     return reader.load(escaped(directory)).select("value", F.expr(SOURCE).alias("source"))

@@ -1,5 +1,6 @@
 """The jobs where tables are on an object store: killed one after the other, on a cluster, and without a log store."""
 
+import gzip
 import json
 import os
 import subprocess
@@ -149,4 +150,18 @@ def test_nobody_writes_to_s3_without_saying_who_keeps_writers_apart(
         f"pulsar-proxy-pipeline compact: --out {bucket.uri('tables')}: got no spark.delta.logStore.s3a.impl, expected"
         " io.delta.storage.S3DynamoDBLogStore, by which several jobs may write, or"
         " io.delta.storage.S3SingleDriverLogStore where one job at a time does (--conf)"
+    )
+
+
+@pytest.mark.timeout(600)
+def test_a_damaged_file_on_s3_is_named_and_not_taken_for_read(
+    bucket: ObjectStore, environ: dict[str, str], tmp_path: Path
+) -> None:
+    bucket.put("in/a.jsonl.gz", gzip.compress(os.urandom(9000).hex().encode())[:-2000])
+    words = here(bucket, "ingest", "--source", bucket.uri("in"), "--out", str(tmp_path / "tables"))
+    done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=patient(SECONDS), check=False)
+    assert done.returncode == ExitCode.FAILED
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith(
+        f"pulsar-proxy-pipeline ingest: {bucket.uri('in/a.jsonl.gz')} cannot be read whole: run again"
     )

@@ -8,7 +8,7 @@ import pytest
 
 from pipeline.core.buckets import count_waits
 from pipeline.core.calibration import ALL, Judged, Trust, judge
-from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.core.errors import Calm, ExitCode, PipelineError
 from pipeline.core.model import Limits, Outcome
 from pipeline.replay.calibrate import Calibration, Lateness, Seen, compare, together
 from pipeline.replay.slices import COLUMNS, Slice
@@ -126,7 +126,7 @@ def test_machine_that_is_late_does_not_fail_the_replay_and_is_told() -> None:
 TRUST = Trust(max_error=0.2, max_imputed=0.5, min_requests=100)
 ROW: dict[str, Any] = {
     "requests": 100, "imputed_share": 0.5, "outcome_error": 0.2, "recorded_ok": 90, "limiter_p99_us": 178e3,
-    "simulated_ok": 90, "simulated_p99_us": 230e3, "late_p99_us": 0.0,
+    "simulated_ok": 90, "simulated_p99_us": 230e3, "late_p99_us": 0.0, "recorded_refused": 0,
 }  # fmt: skip
 EXACT = ROW | {"outcome_error": 0.0, "simulated_p99_us": ROW["limiter_p99_us"]}
 
@@ -160,9 +160,12 @@ def test_what_cannot_be_trusted_ends_with_the_reason(row: dict[str, Any] | None,
 
 
 def test_a_recording_in_which_nobody_waited_is_no_ground_for_advice() -> None:
-    with pytest.raises(PipelineError, match="no advice: nobody waited: 0 of 100 requests had to wait") as caught:
+    with pytest.raises(Calm, match="no advice: nobody waited: 0 of 100 requests had to wait") as caught:
         trusted(EXACT, waited=0)
     assert caught.value.code == ExitCode.CALIBRATION
+    with pytest.raises(PipelineError, match="nobody waited") as wrong:
+        trusted(EXACT | {"recorded_refused": 1}, waited=0)
+    assert not isinstance(wrong.value, Calm), "lists that are too large are refused without a wait"
 
 
 @pytest.mark.parametrize(

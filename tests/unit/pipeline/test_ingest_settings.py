@@ -116,6 +116,16 @@ def test_sigterm_tells_a_stream_to_stop(taken: list[Event], capsys: pytest.Captu
     assert capsys.readouterr().out == "ingest: 3 read: 1 kept, 1 duplicates, 1 malformed; 4 lost by proxies\n"
 
 
+def test_an_ingest_of_all_there_is_that_is_told_to_stop_has_failed(
+    taken: list[Event], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop = Event()
+    stop.set()
+    monkeypatch.setattr(ingest, "set_by_sigterm", lambda: stop)
+    assert cli.main(["ingest", "--source", "a", "--out", "o"]) == ExitCode.FAILED
+    assert "told to stop before all was read: run again" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("percent", "code"), [("0", ExitCode.QUARANTINED), ("33", ExitCode.QUARANTINED), ("34", 0)])
 def test_ingest_fails_if_more_was_quarantined_than_is_allowed(
     percent: str, code: int, taken: list[Event], capsys: pytest.CaptureFixture[str]
