@@ -37,11 +37,13 @@ from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.telemetry.events.counters import THREAD_NAME, EventLogCounters
+from proxy.telemetry.events import log as event_log
 from proxy.telemetry.events.log import EventLog
 from proxy.core.log import open_log
 from proxy.core.threads import leave
 
 async def main() -> None:
+    event_log.LEAST_CLOSE_SECONDS = float(sys.argv[3])
     loop = asyncio.get_running_loop()
     config = Config.load(None, {}, {
         "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
@@ -250,8 +252,8 @@ async def test_broker_that_is_rude_holds_up_neither_files_nor_the_end(tmp_path: 
     async with raw_broker(serve) as broker:
         url = f"pulsar://127.0.0.1:{broker.port}"
         child = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", LONE_LOG, url, str(tmp_path), stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
+            sys.executable, "-c", LONE_LOG, url, str(tmp_path), str(log.LEAST_CLOSE_SECONDS), stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         try:
             async with in_time(60):

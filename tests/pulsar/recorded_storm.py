@@ -40,6 +40,8 @@ _KEYS: Final = {
     "topicListMaxAnswerBytes": "400000",
     # A slow machine must be neither what refuses nor what closes a connection.
     "topicListRequestTimeoutMillis": "110000",
+    "topicListBrokerAnswerTimeoutMillis": "110000",
+    "keepAliveIntervalSeconds": "3600",
     "topicListWriteStallTimeoutMillis": "0",
     "topicListWriteMinBytesPerSecond": "0",
     # Clients that do not read are to fill all of direct memory.

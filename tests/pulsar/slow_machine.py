@@ -3,8 +3,6 @@
 Then a stream ends as if killed, and its user starts it again.
 """
 
-MOST_STARTS = 5
-
 
 def was_too_slow(said: str) -> bool:
     """Tell whether a stream that ended with these words ended for that reason."""

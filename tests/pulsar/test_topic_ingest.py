@@ -20,7 +20,7 @@ from pipeline.core.errors import ExitCode
 from tests.pulsar.admin import Admin
 from tests.pulsar.event_topics import EventTopic
 from tests.pulsar.process import ProcessFailedError
-from tests.pulsar.slow_machine import MOST_STARTS, was_too_slow
+from tests.pulsar.slow_machine import was_too_slow
 from tests.pulsar.standalone import Broker
 from tests.spark.jars import delta_jars
 from tests.support.jvm import QUICK
@@ -31,6 +31,7 @@ pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1200)]
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = patient(400.0)
+MOST_STARTS = 5
 SMALL_AND_QUICK = {
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
+from proxy.web.admin import access
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.log_lines import LogLines
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 
 TOKEN: Final = "correct-horse-battery-staple"
@@ -118,6 +119,8 @@ async def admin_staged(
 ) -> AsyncIterator[AdminStage]:
     """Run a stage with a control socket, also `at_address` for those with the token; no admin client may be left."""
     log = kept_log(monkeypatch)
+    # A thread that gets no processor is no disk that hangs.
+    monkeypatch.setattr(access, "READ_SECONDS", patient(access.READ_SECONDS))
     if at_address:
         (tmp_path / "token").write_text(f"{TOKEN}\n")
         keys |= {"adminApiAddress": "127.0.0.1:0", "adminApiTokenFilePath": tmp_path / "token"}

@@ -22,6 +22,7 @@ from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.log import MIB, EventLog, gzip_member
 from tests.support.configured import configured
 from tests.support.log_lines import LogLines
+from tests.support.patience import patient
 from tests.unit.eventlog.parts import HEADER, finished, seqs
 
 
@@ -31,7 +32,11 @@ def event_log(directory: Path, lines: LogLines) -> EventLog:
     return EventLog(config, loop, Plain(lambda: None), ssl.create_default_context, EventLogCounters(), lines.log)
 
 
-async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(tmp_path: Path) -> None:
+async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a slow disk the moment is a longer one.
+    monkeypatch.setattr("proxy.telemetry.events.log.LEAST_CLOSE_SECONDS", patient(20))
     lines = LogLines()
     log = event_log(tmp_path, lines)
     log.start()

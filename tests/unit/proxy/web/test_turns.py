@@ -23,6 +23,7 @@ from proxy.web.forward.broker_client import BrokerAnswers
 from proxy.web.http.pieces import FEW_LINES
 from tests.support.clients.async_client import eventually
 from tests.support.loops.loops import most_in_an_iteration, run_on, run_virtual
+from tests.support.patience import patient
 from tests.support.web.chunk_clock import CHUNK, ChunkClock
 from tests.support.web.fake_socket import Socket, http_server, opened
 from tests.support.web.web_parts import running
@@ -267,7 +268,11 @@ async def test_however_bytes_of_an_answer_come_its_body_is_what_was_sent(seed: i
 
 
 @pytest.mark.threat("tiny-chunks-own-questions")
-async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(clock: ChunkClock) -> None:
+async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
+    clock: ChunkClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A machine that stands still shall not end the answer before its last chunk.
+    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(60))
     sockets: Any = SimpleNamespace(loop_budget=clock.budget())
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
