@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from proxy.brokers import broker_list, list_question
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient
+from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import TOPIC, staged
 from tests.support.proxies.several import several_proxies
 from tests.support.proxies.targets import refused_target
@@ -115,6 +117,13 @@ class Cluster:
     @property
     def keys(self) -> dict[str, Any]:
         return {**OWN, "brokerWebServiceURL": self.service.url}
+
+
+@pytest.fixture(autouse=True)
+def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the list of brokers the time of this machine."""
+    monkeypatch.setattr(list_question, "ANSWER_SECONDS", patient(list_question.ANSWER_SECONDS))
+    monkeypatch.setattr(broker_list, "WAIT_SECONDS", patient(broker_list.WAIT_SECONDS))
 
 
 @asynccontextmanager

@@ -153,7 +153,7 @@ Messages = SimpleQueue[str]
 
 @pytest.fixture
 def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Messages]:
-    """Give what a service manager hears; a thread hears it, since the kernel keeps 10 messages, a second of them."""
+    """Give what a service manager hears; a thread hears it, since the kernel keeps 10 messages, 5 s of them."""
     messages = Messages()
 
     def listen() -> None:
@@ -163,7 +163,7 @@ def manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Message
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(tmp_path / "notify"))
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        monkeypatch.setenv("WATCHDOG_USEC", "200000")
+        monkeypatch.setenv("WATCHDOG_USEC", "1000000")
         monkeypatch.delenv("WATCHDOG_PID", raising=False)
         thread = threading.Thread(target=listen)
         thread.start()

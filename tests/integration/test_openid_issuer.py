@@ -18,8 +18,9 @@ from tests.support.auth.tls import PemFiles, server_context
 from tests.support.auth.tokens import NOW, dear_rsa_key, ec_key, rsa_key, weak_rsa_key
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
+from tests.support.patience import patient
 
-OPEN = IssuerAccess(https_only=False, connect_seconds=5, read_seconds=5)
+OPEN = IssuerAccess(https_only=False, connect_seconds=patient(5), read_seconds=patient(5))
 IMPATIENT = replace(OPEN, connect_seconds=0.1, read_seconds=0.1)
 FAILED = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
 NO_KEY = Reason.ERROR_RETRIEVING_PUBLIC_KEY

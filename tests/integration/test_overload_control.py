@@ -23,6 +23,13 @@ THRESHOLD, ADAPTIVE = "overloadThrottleEnabled", "adaptivePublisherThrottlingEna
 METRICS = [{"metrics": {"jvm_heap_used": 5, "jvm_max_memory": 10}}]
 
 
+@pytest.fixture(autouse=True)
+def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give questions and looks at memory the time of this machine."""
+    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(3.0))
+    monkeypatch.setattr("proxy.app.overload.READ_SECONDS", patient(2.0))
+
+
 def names(stage: Stage) -> set[str]:
     """Return the names of all metrics of overload control, of samples and of families."""
     from proxy.app.metrics.prometheus import ProxyMetrics

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from tests.support.patience import in_time
+from tests.support.patience import in_time, patient
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import fake_web_broker, fine, redirect_to, silent
@@ -270,7 +270,10 @@ async def test_a_client_that_leaves_ends_what_the_broker_does_for_it() -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-async def test_requests_beyond_the_limit_wait_for_their_turn_or_leave_and_pages_do_not() -> None:
+async def test_requests_beyond_the_limit_wait_for_their_turn_or_leave_and_pages_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", patient(5.0))
     gate = asyncio.Event()
 
     async def held(_: web.BaseRequest) -> web.StreamResponse:

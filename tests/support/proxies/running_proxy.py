@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.children import Child
+from proxy.cli.demo.children import READY_SECONDS, Child
 from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
-from tests.support.patience import in_time, patient_clocks
+from tests.support.patience import in_time, patient, patient_clocks
 
 
 @dataclass
@@ -108,8 +108,8 @@ async def child_proxy(
     config = directory / "proxy.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     with Child("proxy", ["serve", "--config", str(config), *options], directory) as child:
-        web = await child.said("web_port")
-        service = await child.said("port")
+        web = await child.said("web_port", patient(READY_SECONDS))
+        service = await child.said("port", patient(READY_SECONDS))
         running = Running(child, config, directory / "proxy.log", service["port"], web["web_port"], [])
         try:
             yield running
