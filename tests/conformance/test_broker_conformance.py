@@ -10,6 +10,9 @@ from protocol.topics_hash import topics_hash
 from tests.conformance.peers import ALL_TOPICS, BASE, NAMESPACE, PARTITIONS, WIDE, Peer
 from tests.support.clients.wire import ServerRefusedError, WireClient, WireClosedError
 
+# The first of them starts the broker, and is among the first of a run.
+pytestmark = pytest.mark.timeout(600)
+
 
 @pytest.fixture
 def wire(raw: WireClient) -> WireClient:

@@ -92,13 +92,14 @@ class ChildProcess:
 
     def wait_ready(self, is_ready: Callable[[], bool], timeout: float) -> None:
         """Wait until `is_ready()` or raise ProcessFailedError with the log's end; `timeout` is an idle machine's."""
-        patience = patient(timeout)
-        deadline = time.monotonic() + patience
+        began = time.monotonic()
         while not is_ready():
             code = self._process.poll()
             if code is not None:
                 raise ProcessFailedError(f"{self.name} ended with {code} before it was ready\n{self.tail()}")
-            if time.monotonic() > deadline:
+            # Anew: what keeps the machine busy may have come since.
+            patience = patient(timeout)
+            if time.monotonic() - began > patience:
                 raise ProcessFailedError(f"{self.name} was not ready after {patience:.0f} s\n{self.tail()}")
             time.sleep(_POLL_SECONDS)
 
