@@ -57,6 +57,6 @@ def test_a_watchdog_that_ends_it_leaves_the_place_in_the_log() -> None:
 async def test_a_proxy_that_serves_shows_its_threads_and_serves_on(tmp_path: Path) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker) as proxy:
         os.kill(proxy.child.pid, signal.SIGQUIT)
-        await eventually(lambda: "most recent call first" in proxy.log.read_text(), "the stacks of all threads")
+        await eventually(lambda: '/proxy/cli/serve.py", line ' in proxy.log.read_text(), "the stacks of all threads")
         await (await proxy.connected()).ping()
         assert proxy.said("stopping") == 0
