@@ -129,7 +129,7 @@ class Trust:
     def in_all(self, judged: Judged | None, waited: int, not_replayed: Sequence[str] = ()) -> Judged:
         """Return the judgement of all proxies unchanged; raises PipelineError, exit code 3, if it cannot be trusted.
 
-        `waited` requests waited for memory or were refused; `not_replayed` are settings without which rules were in
+        `waited` requests waited for memory, or were refused it; `not_replayed` are settings without which rules were in
         force that the replay does not know.
         """
         if judged is not None and waited < LEAST_WAITED * judged.row["requests"]:

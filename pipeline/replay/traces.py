@@ -58,9 +58,9 @@ class ProxyTrace:
 class SeenMemory:
     """The most of each memory that lists held at any one proxy, in bytes; and that of frames for watchers.
 
-    How many requests waited for memory, or were refused. And two rules of the proxies that are not replayed: the part
-    of direct memory for clients that have not shown that they read (100 is no rule), and the room on disk for lists of
-    slow readers.
+    How many requests waited for memory, or were refused it. And two rules of the proxies that are not replayed: the
+    part of direct memory for clients that have not shown that they read (100 is no rule), and the room on disk for
+    lists of slow readers.
     """
 
     peak_heap_bytes: int = 0

@@ -78,7 +78,7 @@ REPLAYED: Final = Table(
             "peak_watch_bytes", "int64", "bytes", "Most direct memory that watch frames held at one proxy at a time."
         ),
         Column("largest_watch_bytes", "int64", "bytes", "The largest permit of a watch frame."),
-        Column("waited", "int64", "requests", "Requests that waited 10 ms for memory, or that were refused."),
+        Column("waited", "int64", "requests", "Requests that waited 10 ms for memory, or that were refused it."),
         Column("unproven_readers_percent", "int32", "%", "Least part of direct memory for clients not seen to read."),
         Column("spill_limit_bytes", "int64", "bytes", "Least room on disk for lists of slow readers; 0 is no disk."),
     ),

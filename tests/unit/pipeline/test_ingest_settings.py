@@ -3,7 +3,7 @@
 import argparse
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import Event
 
 import pytest
@@ -145,25 +145,27 @@ def test_share_that_is_none_is_refused(percent: str, capsys: pytest.CaptureFixtu
 def test_what_a_user_can_mend_is_no_traceback(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def fail(options: argparse.Namespace) -> int:
-        raise RuntimeError(f"[{said}] Encountered error")
+    def failing(said: str) -> Callable[[argparse.Namespace], int]:
+        def fail(options: argparse.Namespace) -> int:
+            raise RuntimeError(f"[{said}] Encountered error")
 
-    monkeypatch.setattr(compact, "run", fail)
-    said = "FAILED_READ_FILE.FILE_NOT_EXIST"
-    assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
-    assert "a file was deleted while it was read: run again" in capsys.readouterr().err
-    said = 'No FileSystem for scheme "foo" at x'
-    assert cli.main(["compact", "--out", "foo://a"]) == ExitCode.USAGE
-    assert "got a URI that begins with foo:, expected a directory" in capsys.readouterr().err
-    said = "java.lang.ClassNotFoundException: Class org.apache.hadoop.fs.s3a.S3AFileSystem not found"
-    assert cli.main(["compact", "--out", "s3a://a"]) == ExitCode.FAILED
-    assert "found no org.apache.hadoop.fs.s3a.S3AFileSystem, expected the jar" in capsys.readouterr().err
-    said = "java.io.IOException: No space left on device"
-    assert cli.main(["compact", "--out", "o"]) == ExitCode.FAILED
-    assert "no space left on a disk, expected some for --out" in capsys.readouterr().err
-    said = "java.io.FileNotFoundException: /log/a.jsonl.gz (Permission denied)"
-    assert cli.main(["compact", "--out", "o"]) == ExitCode.USAGE
-    assert "got no permission for /log/a.jsonl.gz, expected to read --source" in capsys.readouterr().err
-    said = "SOMETHING_ELSE"
+        return fail
+
+    s3a = "org.apache.hadoop.fs.s3a.S3AFileSystem"
+    for said, out, code, told in (
+        ("FAILED_READ_FILE.FILE_NOT_EXIST", "o", ExitCode.FAILED, "a file was deleted while it was read: run again"),
+        ('No FileSystem for scheme "foo" at x', "foo://a", ExitCode.USAGE,
+         "got a URI that begins with foo:, expected a directory"),
+        (f"java.lang.ClassNotFoundException: Class {s3a} not found", "s3a://a", ExitCode.FAILED,
+         f"found no {s3a}, expected the jar"),
+        ("java.io.IOException: No space left on device", "o", ExitCode.FAILED,
+         "no space left on a disk, expected some for --out"),
+        ("java.io.FileNotFoundException: /log/a.jsonl.gz (Permission denied)", "o", ExitCode.USAGE,
+         "got no permission for /log/a.jsonl.gz, expected to read --source"),
+    ):  # fmt: skip
+        monkeypatch.setattr(compact, "run", failing(said))
+        assert cli.main(["compact", "--out", out]) == code
+        assert told in capsys.readouterr().err
+    monkeypatch.setattr(compact, "run", failing("SOMETHING_ELSE"))
     with pytest.raises(RuntimeError):
         cli.main(["compact", "--out", "o"])
