@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::Shutdown;
 
-use super::{is_reset, noise, read, read_all, reset, Joined, Random, Stand};
+use super::{is_reset, noise, read, read_all, reset, Joined, Random, Stand, PATIENCE_MS};
 use crate::relay::producers::{Producer, ProducerScanner, Sink, Stop};
 use crate::relay::queue::{Cause, Command, Kind};
 use crate::relay::slots::OTHER;
@@ -124,6 +124,13 @@ fn a_panic_over_what_waits_behind_a_producer_ends_its_pair_only_and_gives_the_sl
     stand.engine.assign(pair.id, generation, 7);
     drop(go_on);
     assert_eq!(stand.expect(Kind::Ended, &pair)[0], Cause::Internal as u64);
+    // The thread may take the two commands one by one, and hear of the slot behind the end.
+    for _ in 0..PATIENCE_MS {
+        if stand.books.producers(7) == 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
     assert_eq!(stand.books.producers(7), 0);
     // A FIN would say that the client had sent nothing.
     assert!(is_reset(&mut pair.broker));
