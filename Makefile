@@ -51,9 +51,9 @@ demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and 
 
 # What only computes runs beside what waits for brokers and JVMs; a failure of any stage counts, all of them are run.
 test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark among them (needs a JDK 17, Maven)
+	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(STAGES) --forget
 	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native || { $(STAGES) --report; exit 1; }
-	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
@@ -108,13 +108,13 @@ helm: $(VENV)/.dev $(VENV)/.native ## Tests of the charts, rendered for three ve
 
 # One after the other: two Mavens at a time would write the same repository.
 jars: $(VENV)/.dev
-	$(BIN)/python -m tests.spark.jars
+	@$(STAGES) $@ $(BIN)/python -m tests.spark.jars
 
 broker: jars
-	$(BIN)/python -m tests.pulsar.harness --prepare
+	@$(STAGES) $@ $(BIN)/python -m tests.pulsar.harness --prepare
 
 brokers: broker
-	$(BIN)/python -m tests.pulsar.harness --prepare-others
+	@$(STAGES) $@ $(BIN)/python -m tests.pulsar.harness --prepare-others
 
 real: broker $(VENV)/.native ## Tests against one real Pulsar broker, and of the pipeline in one Spark
 	@$(PYTEST) $(REAL)

@@ -80,6 +80,8 @@ def main() -> int:
     try:
         if arguments.check:
             print(f"real pulsar: {check(os.environ)}")
+            if missing := missing_for_maven():
+                raise MissingToolError(f"clients of java and the jars of the pipeline need a jdk and maven: {missing}")
         elif arguments.prepare:
             if check(os.environ) == "maven":
                 class_path()

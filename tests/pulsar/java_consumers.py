@@ -44,8 +44,7 @@ def prepare() -> None:
 
 def java_program(client: Client, program: Path) -> list[str]:
     """Return the command that runs a program of one file with a client; raises MissingToolError."""
-    missing = missing_for_maven() or (None if shutil.which("javac") else "javac not found")
-    if missing:
+    if missing := missing_for_maven():
         raise MissingToolError(f"java clients need a jdk and maven: {missing}")
     return compiled_command(str(shutil.which("java")), class_path(client.value), program)
 

@@ -98,7 +98,7 @@ def missing_for_maven() -> str | None:
     version = _java_version(java)
     if version < JAVA_VERSION:
         return f"java {version} found"
-    return None if shutil.which("mvn") else "mvn not found"
+    return next((f"{name} not found" for name in ("javac", "mvn") if shutil.which(name) is None), None)
 
 
 def missing_for_docker() -> str | None:
