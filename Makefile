@@ -13,7 +13,7 @@ export PULSAR_PROXY_TEST_ENGINE := none
 endif
 STAGES := $(BIN)/python -m tests.support.stages
 # What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
-TEST := lint generated types real unit proxy
+TEST := lint generated types broker real unit proxy
 REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest without-extension
 UNIT := $(addprefix tests/,unit property native test_layering.py)
 # What the proxy promises, once each. Crowds, scarce machines, odd peers and walkthroughs of docs/ are for the rest.
@@ -24,9 +24,9 @@ PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory ba
   mixed_storms openid_issuer output_order overload_control pause proxy_headers public_texts relay_contract reload \
   reverse_proxy shared_lists slow_readers spill start take_over targets tls tls_rotation undrain watch_limits \
   web_endings web_port websockets without_extension)
-# One broker and one Spark session serve all of these.
-REAL := tests/conformance $(patsubst %,tests/pulsar/test_%.py,event_log_end_to_end pattern_consumers produce_consume \
-  schema topics wire_protocol) $(patsubst %,tests/spark/test_%.py,ingest usage)
+# One broker and one Spark session serve all of these; those of Spark alone come first, while Maven brings the broker.
+REAL := $(patsubst %,tests/spark/test_%.py,ingest usage) tests/conformance $(patsubst %,tests/pulsar/test_%.py, \
+  event_log_end_to_end pattern_consumers produce_consume schema topics wire_protocol)
 # Short versions of `make faults`, `load`, `soak`, `fuzz`.
 PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz
 # Each test starts processes of its own, with JVMs that wait for each other.
@@ -54,7 +54,7 @@ test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark 
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(STAGES) --forget
 	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native || { $(STAGES) --report; exit 1; }
-	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(TEST); \
+	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
 rest: $(VENV)/.dev $(VENV)/.native ## What `make test` leaves out (needs a JDK >= 21, too)
@@ -116,7 +116,7 @@ broker: jars
 brokers: broker
 	@$(STAGES) $@ $(BIN)/python -m tests.pulsar.harness --prepare-others
 
-real: broker $(VENV)/.native ## Tests against one real Pulsar broker, and of the pipeline in one Spark
+real: jars $(VENV)/.native ## Tests against one real Pulsar broker, and of the pipeline in one Spark
 	@$(PYTEST) $(REAL)
 
 real-rest: brokers $(VENV)/.native

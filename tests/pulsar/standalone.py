@@ -4,6 +4,7 @@ Obeys one rule: everything but the cached class path lives in a directory the ca
 the proxy.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -11,7 +12,7 @@ import shutil
 import signal
 import string
 import subprocess
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -137,12 +138,22 @@ def class_path(pom: Path = BROKER_POM, *copying: str) -> str:
     `copying` are goals that put more jars into `outputDirectory`: those come first.
     """
     cached = CACHE / hashlib.sha256(pom.read_bytes()).hexdigest()[:16] / "classpath.txt"
-    if cached.exists() and all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
-        return cached.read_text()
+    if cached.exists():
+        if all(Path(jar).exists() for jar in cached.read_text().split(os.pathsep)):
+            return cached.read_text()
+        cached.unlink(missing_ok=True)
     cached.parent.mkdir(parents=True, exist_ok=True)
-    # Under another name until it is whole: a second run may look at the same time.
-    fresh = cached.with_suffix(f".{os.getpid()}")
-    copied = cached.parent / "jars"
+    # Two Mavens at a time would write the same repository: the second finds what the first has brought.
+    with (CACHE / "maven.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not cached.exists():
+            _resolve(pom, cached, copying)
+    return cached.read_text()
+
+
+def _resolve(pom: Path, cached: Path, copying: Sequence[str]) -> None:
+    # Under another name until it is whole.
+    fresh, copied = cached.with_suffix(".fresh"), cached.parent / "jars"
     goals = ["dependency:build-classpath", f"-Dmdep.outputFile={fresh}", *copying, f"-DoutputDirectory={copied}"]
     done = subprocess.run(
         ["mvn", "-q", "-B", "-f", str(pom), *goals],
@@ -156,7 +167,6 @@ def class_path(pom: Path = BROKER_POM, *copying: str) -> str:
         raise MissingToolError(f"mvn could not resolve {pom.relative_to(_HERE)}: {_first_error(done.stdout)}")
     fresh.write_text(os.pathsep.join([*map(str, sorted(copied.glob("*.jar"))), fresh.read_text()]))
     fresh.replace(cached)
-    return cached.read_text()
 
 
 def _first_error(output: str) -> str:
