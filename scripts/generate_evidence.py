@@ -11,10 +11,11 @@ from textwrap import wrap
 from typing import Any, Final
 
 from benchmarks.ladder.neighbours import missed
-from benchmarks.ladder.results import load
+from benchmarks.ladder.results import FLOODS, load
 from benchmarks.ladder.rows import MIB, Scenario
 from benchmarks.ladder.scenarios import LIST_BYTES, SCENARIOS
 from benchmarks.ladder.verdict import FAULTS, GROWN
+from proxy.app.memory.budget import IDLE_PROCESS_BYTES
 from scripts.generated import ROOT, placed
 
 Json = Mapping[str, Any]
@@ -62,21 +63,20 @@ HEADLINES: Final = (
     ("5,000 equal requests for 1 MB at once: answered", "lists-equal", "answered"),
     ("the same: questions to the broker", "lists-equal", "questions"),
     ("the same: memory above that at rest", "lists-equal", GROWN),
+    ("memory without clients", "idle", "idle_rss_bytes"),
     ("start until the first client is connected", "start", "seconds"),
 )
 OVERLOAD: Final = "overload-real"
 LATE_SECONDS: Final = 8
+NOT_MEASURED: Final = "not measured"
 
 
-def kept() -> dict[str, Json]:
-    """Return the results of the scenarios that have been run."""
-    found: dict[str, Json] = {}
-    for name in WORDS:
-        try:
-            found[name] = load(name)
-        except FileNotFoundError:
-            continue
-    return found
+def kept(name: str) -> Json | None:
+    """Return the result of a scenario; None if it has not been run."""
+    try:
+        return load(name)
+    except FileNotFoundError:
+        return None
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -129,19 +129,23 @@ def verdict(judged: Json) -> str:
 
 def ladder() -> Iterator[str]:
     """Yield when and on what was measured, and a row for each thing that was asked of a scenario."""
-    results = kept()
-    days = sorted(result["measured_on"] for result in results.values())
-    machine = results["relay-echo"]["machine"]
-    processors = " or ".join(sorted({result["machine"]["cpu"] for result in results.values()}))
+    found = {name: kept(name) for name in WORDS}
+    results = [result for result in found.values() if result]
+    days = sorted(result["measured_on"] for result in results)
+    machine = load("relay-echo")["machine"]
+    processors = " or ".join(sorted({result["machine"]["cpu"] for result in results}))
     where = f"{processors}, {machine['cores']} cores, Linux {machine['kernel']}, Python {machine['python']}"
     peers = f"Java {machine['java']}, Java proxy {machine['java_proxy']}, HAProxy {machine['haproxy']}"
     yield from wrap(f"Measured from {days[0]} to {days[-1]}: {where}, {peers}, {machine['rustc']}.", 120)
     yield ""
     yield "| what | this proxy | Java proxy | asked | got | |"
     yield "|---|--:|--:|---|--:|---|"
-    for name, result in results.items():
-        words = WORDS[name]
-        for row in (*ratios(result), *checks(SCENARIOS[name], result)):
+    for name, result in found.items():
+        words, scenario = WORDS[name], SCENARIOS[name]
+        if result is None:
+            yield f"| {words} | - | - | | | {NOT_MEASURED} |"
+            continue
+        for row in (*ratios(result), *unmeasured(scenario, result), *checks(scenario, result)):
             yield f"| {words}{row}"
             words = "the same"
     yield from floods()
@@ -156,6 +160,20 @@ def ratios(result: Json) -> Iterator[str]:
         ours, java = (amount(figure(result, row, quantity), quantity) for row in (ratio["over"], JAVA))
         asked = bound(ratio, f"{ratio['required']:g} x {ROWS[ratio['under']]}")
         yield f": {what} | {ours} | {java} | {asked} | {ratio['median']:.3f} x | {verdict(ratio)} |"
+
+
+def unmeasured(scenario: Scenario, result: Json) -> Iterator[str]:
+    """Yield a row for each ratio that is asked of a scenario and has no figure, for one of its rows was not run."""
+    measured = {(ratio["over"], ratio["under"], ratio["quantity"]) for ratio in result["ratios"]}
+    for ratio in scenario.ratios:
+        quantity = scenario.quantity if ratio.quantity == "per_second" else ratio.quantity
+        found = any((ratio.over, under, quantity) in measured for under in ratio.under)
+        if found or ratio.required is None or ratio.validity:
+            continue
+        what = QUANTITIES[quantity].format(unit=scenario.unit)
+        ours, java = (amount(figure(result, row, quantity), quantity) for row in (ratio.over, JAVA))
+        asked = bound(vars(ratio), f"{ratio.required:g} x {ROWS[ratio.under[0]]}")
+        yield f": {what} | {ours} | {java} | {asked} | | {NOT_MEASURED} |"
 
 
 def checks(scenario: Scenario, result: Json) -> Iterator[str]:
@@ -180,14 +198,15 @@ def quantities(scenario: Scenario) -> dict[str, str]:
 
 def floods() -> Iterator[str]:
     """Yield a row for all floods together: the longest PING, and how many of them kept everything."""
-    results = load("hostile").values()
+    results = load(FLOODS).values()
+    asked_for = sum(name.startswith(f"{FLOODS}-") for name in SCENARIOS)
     longest = max((result["checks"][0] for result in results), key=lambda check: float(check["got"]))
     whole = sum(not any(missed(result, row) for row in result["rows"]) for result in results)
     got, asked = (amount(longest[name], "ping_p99_ms") for name in ("got", "required"))
-    words = f"a neighbour of any of {len(results)} floods: the longest p99 of its PING"
+    words = f"a neighbour of any of {asked_for} floods: the longest p99 of its PING"
     yield f"| {words} | {got} | - | {bound(longest, asked)} | | {verdict(longest)} |"
-    kept_all = "reached" if whole == len(results) else "**missed**"
-    yield f"| the same: floods in which nothing was missed | {whole} | - | ≥ {len(results)} | | {kept_all} |"
+    kept_all = "reached" if whole == asked_for else "**missed**"
+    yield f"| the same: floods in which nothing was missed | {whole} | - | ≥ {asked_for} | | {kept_all} |"
 
 
 def pipeline() -> Iterator[str]:
@@ -256,6 +275,9 @@ def weights() -> Iterator[str]:
     yield "|---|---|--:|--:|"
     waiter = load("limiter")["bytes_a_waiter"]
     waiting = f"{waiter['waiter']:,.0f} B; {waiter['waiter_and_suspended_acquire']:,.0f} B"
+    for name, words in (("idle", "without clients"), ("own-token-storm", "without clients, which come with tokens")):
+        resting = amount(figure(load(name), OURS, "idle_rss_bytes"), "idle_rss_bytes")
+        yield f"| process at rest | {words} (`{name}`) | {resting} | {in_bytes(IDLE_PROCESS_BYTES)} |"
     for name, budget, words in (
         ("idle", "at rest", "3,000 more lookup-mode clients"),
         ("stopped-consumers", "relays", "500 consumers that stop reading, with the kernel's sockets"),

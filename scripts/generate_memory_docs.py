@@ -84,7 +84,7 @@ class Rate(NamedTuple):
     lists_per_second: int
 
 
-EQUAL: Final = Rate(700 * _MB, 4_000)
+EQUAL: Final = Rate(700 * _MB, 2_500)
 DISTINCT: Final = Rate(230 * _MB, 1_000)
 
 

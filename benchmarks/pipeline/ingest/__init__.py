@@ -1,5 +1,6 @@
 """The part `ingest`: events of a real topic into tables, by the job and by a plain process.
 
+It guards our own data source for topics, whose price is its speed (ADR 15).
 Rule: the source that both engines are given is a file with the topic's name and where its cluster is; each run reads
 the whole topic anew, and writes to a directory that is empty.
 """

@@ -1,1 +1,4 @@
-"""The part `usage`: four tables from the table `events`, by three engines."""
+"""The part `usage`: four tables from the table `events`, by three engines.
+
+It guards what is Spark's work and what is DuckDB's or Polars' (ADR 75; docs/pipeline.md, "DuckDB or Spark").
+"""
