@@ -15,6 +15,7 @@ import pytest
 from proxy.cli.serve import THREAD_DIED
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.core.native import ENGINE_ABI
+from proxy.relay.engine import Relay
 from proxy.relay.native_engine import NativeEngine
 from proxy.web.admin.connections import connection_row
 from tests.integration.test_direct_mode import greet, joined
@@ -139,6 +140,14 @@ async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on
 # --- questions of the threads ---------------------------------------------------------------------
 
 
+def producers_seen(relays: list[Relay], count: int) -> None:
+    """Wait without a turn of the loop until the thread has seen a PRODUCER of so many."""
+    until = time.monotonic() + patient(PATIENCE_SECONDS)
+    while sum(relay.produces for relay in relays) < count:
+        assert time.monotonic() < until, "no PRODUCER seen"
+        time.sleep(0.0005)
+
+
 @pytest.mark.threat("producer-open-storm")
 async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> None:
     async with native(numIOThreads=1) as (stage, engine), raw_broker(greet) as broker:
@@ -156,10 +165,7 @@ async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> N
         # Without a turn of the loop: the thread has asked about all of them before the first answer.
         for number, client in enumerate(clients):
             client.send_now(producer_frame(b"%d" % number, 1))
-            until = time.monotonic() + patient(PATIENCE_SECONDS)
-            while sum(relay.produces for relay in relays) <= number:
-                assert time.monotonic() < until, "no PRODUCER seen"
-                time.sleep(0.0005)
+            producers_seen(relays, number + 1)
         await stage.until(lambda: len(slots) == len(clients), "a slot for each")
         topics = [sample.topic for sample in slots.samples() if sample.topic]
         assert topics.index(str(len(half))) < len(half) // 2, topics
