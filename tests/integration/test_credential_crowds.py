@@ -22,7 +22,7 @@ from tests.integration.test_memory_budgets import many_files
 from tests.support.auth.credentials import presenting, refused
 from tests.support.auth.issuer import AUDIENCE, Issuer, published, running_issuer
 from tests.support.auth.slow_checks import HeldChecks
-from tests.support.auth.tokens import SECRET, data_url, rsa_key, signed
+from tests.support.auth.tokens import SECRET, data_url, der, key_for, rsa_key, signed
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import Stage, staged
@@ -33,6 +33,7 @@ __all__ = ["many_files"]
 PLACES = 2
 MOST_WAITING = 60
 GUESSERS = 40
+FORGERS = 60
 HOME = "127.0.0.2"
 # The guess that is being checked when the client comes, and one more.
 MOST_BEFORE = 2
@@ -158,6 +159,34 @@ async def test_strangers_keep_no_known_client_out_of_the_web_port(monkeypatch: p
             issuer.answer = None
             issuer.may_answer.set()
         assert all(answer.startswith(b"HTTP/1.1 503 ") and b"Retry-After: 1\r\n" in answer for answer in told)
+
+
+# --- wrong signatures -----------------------------------------------------------------------------
+
+
+@pytest.mark.threat("wrong-signature-crowd")
+async def test_a_crowd_of_wrong_signatures_holds_up_no_client_of_another_address_and_no_ping() -> None:
+    slow: dict[str, Any] = {"tokenPublicKey": data_url(der(key_for("ES512"))), "tokenPublicAlg": "ES512"}
+    async with staged(**PATIENT, authenticationProviders="token", **slow) as stage:
+        good = signed({"sub": "alice"}, "ES512").decode()
+        known = await presents(stage, presenting(good))
+        assert (await known.command()).type == pb.BaseCommand.CONNECTED
+        crowd = [await stage.client() for _ in range(FORGERS)]
+        alice = await stage.client(source=HOME)
+        await stage.until(lambda: len(stage.proxy.sessions) == FORGERS + 2, "all accepted")
+        # Without a turn of the loop: it hears them all at once.
+        for client in crowd:
+            client.send_now(presenting(good[:-8] + "AAAAAAAA"))
+        alice.send_now(presenting(good))
+        for client in (*crowd, alice):
+            client.deliver()
+        assert (await alice.command()).type == pb.BaseCommand.CONNECTED
+        assert stage.caused("authentication_failed") < FORGERS // 4
+        pongs = 0
+        while stage.caused("authentication_failed") < FORGERS:
+            await known.ping()
+            pongs += 1
+        assert pongs > FORGERS // 15
 
 
 # --- guessed passwords ----------------------------------------------------------------------------

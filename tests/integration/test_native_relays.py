@@ -3,6 +3,8 @@
 import asyncio
 import errno
 import fcntl
+import itertools
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,16 +13,20 @@ from typing import Any
 import pytest
 
 from proxy.cli.serve import THREAD_DIED
+from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.core.native import ENGINE_ABI
+from proxy.relay.engine import Relay
 from proxy.relay.native_engine import NativeEngine
 from proxy.web.admin.connections import connection_row
 from tests.integration.test_direct_mode import greet, joined
 from tests.integration.test_leaving import embedded
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.patience import PATIENCE_SECONDS, patient
 from tests.support.proxies.proxy_under_test import Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.frames import send
+from tests.support.sockets.producer_frames import producer_frame
 from tests.support.tools import native_extension
 
 KIB = 1024
@@ -129,6 +135,40 @@ async def test_a_row_says_how_long_a_relay_is_idle_and_what_the_kernel_passed_on
         await stage.until(lambda: row()["to_client_bytes"] == len(payload), "all bytes counted")
         assert 0 < row()["spliced_bytes"] <= len(payload)
         await stage.until(lambda: row()["idle_seconds"] > 0, "a moment without a byte")
+
+
+# --- questions of the threads ---------------------------------------------------------------------
+
+
+def producers_seen(relays: list[Relay], count: int) -> None:
+    """Wait without a turn of the loop until the thread has seen a PRODUCER of so many."""
+    until = time.monotonic() + patient(PATIENCE_SECONDS)
+    while sum(relay.produces for relay in relays) < count:
+        assert time.monotonic() < until, "no PRODUCER seen"
+        time.sleep(0.0005)
+
+
+@pytest.mark.threat("producer-open-storm")
+async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> None:
+    async with native(numIOThreads=1) as (stage, engine), raw_broker(greet) as broker:
+        slots = stage.proxy.relay_engines.slots
+        slots.enabled = True
+        half = [LOOPBACK] * 20
+        clients = [await stage.client(source=source) for source in (*half, "127.0.0.2", *half)]
+        for client in clients:
+            await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        await stage.until(lambda: len(engine) == len(clients), "all pairs in the engine")
+        relays = list(stage.proxy.sessions.all_relays())
+        # Each look takes a part of the iteration's time, on a quick machine, too.
+        looks = itertools.count()
+        stage.proxy.sockets.loop_budget.now = lambda: next(looks) * ITERATION_SECONDS / 2
+        # Without a turn of the loop: the thread has asked about all of them before the first answer.
+        for number, client in enumerate(clients):
+            client.send_now(producer_frame(b"%d" % number, 1))
+            producers_seen(relays, number + 1)
+        await stage.until(lambda: len(slots) == len(clients), "a slot for each")
+        topics = [sample.topic for sample in slots.samples() if sample.topic]
+        assert topics.index(str(len(half))) < len(half) // 2, topics
 
 
 # --- the end of a thread --------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from protocol.errors import ServerError
 from protocol.topic_list import heap_size
 from proxy.cli.demo.script import Failure
 from proxy.cli.demo.topics import GeneratedTopics, ListedTopics
+from proxy.net.output import Output
 from tests.support.clients.async_client import PING, command_of, topics_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
@@ -58,6 +59,30 @@ async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_
         # Two groups may meet: the first question's and that of all who came while it was on the wire.
         assert stage.heap.statistics().peak_held <= 2 * heap_size(size + FRAME_FIELDS_BYTES)
         assert stage.direct.statistics().peak_held <= limits["maxTopicListInFlightDirectMemSizeMB"] * MIB
+
+
+@pytest.mark.threat("members-in-one-step")
+async def test_a_ping_is_heard_between_the_looks_at_the_members_of_a_large_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with staged(topicListUnprovenReadersMemoryPercent=50) as stage:
+        first, members = await behind_a_question(stage, 400)
+        neighbour, early = await stage.connected(), stage.session_of(first).output
+        session, has_room, heard = stage.session_of(neighbour), Output.has_room_for, list[int]()
+
+        def look(output: Output, size: int) -> bool:
+            if output is not early:
+                if not heard:
+                    neighbour.send_now(PING)
+                    neighbour.deliver()
+                heard.append(session.received_bytes)
+            return has_room(output, size)
+
+        monkeypatch.setattr(Output, "has_room_for", look)
+        let_go(stage)
+        await stage.until(lambda: len(heard) >= len(members), "a look at each member")
+        assert heard[0] < heard[len(members) - 1]
+        assert await neighbour.frame() == PONG_FRAME
 
 
 async def test_a_topic_created_before_a_request_is_in_its_answer() -> None:

@@ -108,6 +108,7 @@ async def test_a_stale_answer_serves_at_once_while_the_new_one_is_asked_for(reso
     assert await resolver.names.resolve("broker", PORT) == ["192.0.2.2"]
 
 
+@pytest.mark.threat("stale-broker-address")
 @pytest.mark.parametrize("hangs", [True, False])
 @virtually(resolver_of)
 async def test_a_stale_answer_serves_for_no_more_than_another_ttl(resolver: Resolver, hangs: bool) -> None:
@@ -131,6 +132,7 @@ async def test_a_name_that_is_gone_serves_no_longer(resolver: Resolver) -> None:
         await resolver.names.resolve("broker", PORT)
 
 
+@pytest.mark.threat("stale-broker-address")
 @pytest.mark.parametrize("hangs", [True, False])
 @virtually(resolver_of)
 async def test_a_stale_answer_never_leads_to_an_address_that_failed(resolver: Resolver, hangs: bool) -> None:

@@ -159,7 +159,6 @@ def count_topics(at: Bench) -> None:
     at.engine.slots = TopicSlots(at.engine.loop.time, at.engine.loop.call_soon)
 
 
-@pytest.mark.threat("producer-open-storm")
 @played
 async def test_producers_get_their_slots_in_turns_by_network_when_the_loop_has_no_time(at: Bench) -> None:
     count_topics(at)

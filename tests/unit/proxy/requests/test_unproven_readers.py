@@ -185,7 +185,6 @@ async def test_a_group_whose_client_answered_waits_for_those_awake_only(scene: S
     assert scene.group.output.pings == 1
 
 
-@pytest.mark.threat("members-in-one-step")
 async def test_members_of_a_large_group_are_asked_a_few_in_each_iteration(scene: Scene) -> None:
     looks = list[int]()
     scene.free()
