@@ -1,6 +1,6 @@
 """`make` builds the native extension where that is possible, and says in one line why not where it is not.
 
-The environment's Python is a script here that keeps what it has installed in a file, and cargo is whatever a test needs.
+The environment's Python is a script here that keeps in a file what it has installed, and cargo is what a test needs.
 """
 
 import stat
