@@ -19,9 +19,10 @@ from proxy.cli.main import main
 from proxy.web.admin import listener, slots
 from proxy.web.admin.actions import Actions
 from proxy.web.admin.connections import LONGEST_NAME
-from proxy.web.admin.listener import MOST_CONNECTIONS
+from proxy.web.admin.listener import MOST_CONNECTIONS, AdminSlot
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
+from proxy.web.admin.server import AdminConnection, AdminServer
 from proxy.web.admin.views import Views
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient
@@ -201,6 +202,7 @@ async def test_a_wrong_request_gets_one_clear_error(api: AdminStage) -> None:
         b"GET /v1/top HTTP/1.1\r\nHost: a\r\n" + b"X: y\r\n" * 5000 + b"\r\n",
         b"POST /v1/drain HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         b"PUT /v1/log-level HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n\xff\xfe\x00{}",
+        b"PUT /v1/log-level HTTP/1.1\r\nHost: a\r\nContent-Length: 4000\r\n\r\n" + b"[" * 4000,
     ],
 )
 async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
@@ -217,12 +219,29 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
 
 
 @pytest.mark.threat("rude-admin-clients")
-async def test_who_is_cut_while_it_is_taken_in_holds_no_place(api: AdminStage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("turns_later", range(4))
+async def test_who_is_cut_while_it_is_taken_in_holds_no_place(
+    api: AdminStage, turns_later: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await api.get("/v1/top")
-    for step in range(60):
-        monkeypatch.setattr(listener, "REQUEST_SECONDS", step / 30_000)
-        await raw(api.path, b"GET /v1/top HTTP/1.1\r\nX: " + b"y" * 100_000)
+    loop, take_in = asyncio.get_running_loop(), AdminServer.connection
+
+    def cut_after(turns: int, slot: AdminSlot) -> None:
+        if turns:
+            loop.call_soon(cut_after, turns - 1, slot)
+        else:
+            slot.end()
+
+    def taken_in(server: AdminServer, slot: AdminSlot) -> AdminConnection:
+        # Its time is over now, between the accept and the moment when a transport owns the socket, or a little later.
+        cut_after(turns_later, slot)
+        return take_in(server, slot)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AdminServer, "connection", taken_in)
+        assert await raw(api.path, b"GET /v1/top HTTP/1.1\r\nX: ") == b""
     await api.nobody_asks()
+    assert (await api.get("/v1/top"))["proxy"]["state"] == "serving"
 
 
 @pytest.mark.threat("rude-admin-clients")
@@ -249,14 +268,16 @@ async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
 async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
     api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # All of them have to begin in this time.
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 3600.0)
     monkeypatch.setattr(listener, "ANSWER_SECONDS", patient(0.3))
-    made, ended = Counter[int](), set[int]()
+    begun, made, ended = set[int](), Counter[int](), set[int]()
+    asking, begin_clock = list[AdminSlot](), AdminSlot.request_received
 
     def endless(_: Views, asked: Mapping[str, object]) -> Rows:
         number = int(str(asked["limit"]))
 
         def rows() -> Iterator[Sequence[Row]]:
+            begun.add(number)
             try:
                 while True:
                     # As long as a row gets: names are cut at 200 characters.
@@ -267,9 +288,14 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
 
         return Rows({}, "waiters", rows())
 
+    def without_clock(slot: AdminSlot) -> None:
+        asking.append(slot)
+
     monkeypatch.setattr(Views, "queue", endless)
     port = api.stage.proxy.admin_port
     await api.get("/v1")
+    # The clock of an answer waits until all have begun, however slow the machine is.
+    monkeypatch.setattr(AdminSlot, "request_received", without_clock)
     with ExitStack() as held:
         for number in range(1, 2 * MOST_CONNECTIONS + 1):
             local = number <= MOST_CONNECTIONS
@@ -277,6 +303,9 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
             sock.connect(str(api.path) if local else ("127.0.0.1", port))
             target = f"GET /v1/queue?limit={number} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}"
             sock.sendall(f"{target}\r\n\r\n".encode())
+        await eventually(lambda: len(begun) == 2 * MOST_CONNECTIONS, "all begun")
+        for slot in asking:
+            begin_clock(slot)
         # Not at the next look of the garbage collector: what it holds is free when it is cut.
         await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
     # What the other end's kernel has taken from one at the address is not the proxy's.
