@@ -182,7 +182,7 @@ async def test_requests_whose_time_is_over_in_line_are_refused_and_no_broker_is_
             client.deliver()
         await stage.until(lambda: len(stage.proxy.sockets.loop_budget) >= crowd // 2, "clients in line")
         # Nothing is served meanwhile, so that the time of all in line is over.
-        sleep(2 * millis / 1000)
+        sleep(2 * millis / 1000)  # noqa: ASYNC251
         late = 0
         for client in clients:
             answers = [(await client.answer()).lookupTopicResponse for _ in range(asked)]
