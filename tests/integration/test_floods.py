@@ -1,7 +1,7 @@
 """Floods of small frames on real sockets: each iteration of the loop hears a little of each, and others are served."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from itertools import count
@@ -21,8 +21,7 @@ from proxy.core import task_turns
 from proxy.core.task_turns import CANCEL_MICROS, LEAVING_MICROS, TASKS_PER_TURN
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.requests import broker_turns
-from proxy.requests.forwarding import ForwardedRequest, RequestParts
-from proxy.requests.lookups import LookupService
+from proxy.requests.forwarding import ForwardedRequest
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame, topics_frame
 from tests.support.patience import patient_millis
@@ -169,33 +168,29 @@ OTHER_ADDRESS = "127.0.0.2"
 # Before the first turn in line an iteration serves what it has time for.
 @pytest.mark.threat("lookups-of-many-connections")
 @pytest.mark.parametrize(("address", "most"), [(LOOPBACK, 40 + 2 * CROWD), (OTHER_ADDRESS, 40)])
-async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(
-    address: str, most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    served, start = [], LookupService.start
-
-    def noted(service: LookupService, command: pb.BaseCommand, parts: RequestParts) -> Any:
-        served.append(parts.client.name)
-        return start(service, command, parts)
-
+async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(address: str, most: int) -> None:
+    neighbours = f"{TOPIC}-of-the-neighbour"
     async with staged() as stage:
+        # It keeps all that are asked.
+        stage.broker.record.recent = deque()
         crowd = [await stage.connected() for _ in range(CROWD)]
         neighbour = await stage.client(source=address)
         await neighbour.connect()
         await neighbour.lookup(TOPIC)
         # Time stands still for the budget: only the tasks that a turn starts count, on a slow machine, too.
         stage.proxy.sockets.loop_budget.now = float
-        monkeypatch.setattr(LookupService, "start", noted)
         for client in crowd:
             client.flood(b"".join(lookup_frame(number, TOPIC) for number in range(1, 97)))
-        neighbour.flood(lookup_frame(7, TOPIC))
+        neighbour.flood(lookup_frame(7, neighbours))
         # Without a turn of the loop: a busy kernel could bring the neighbour's behind much of the crowd's.
         for client in (*crowd, neighbour):
             client.deliver()
         assert request_id_of(await neighbour.answer()) == 7
-        assert served.index(stage.session_of(neighbour).name) <= most
         for client in crowd:
             assert sorted([request_id_of(await client.answer()) for _ in range(96)]) == list(range(1, 97))
+        # The first was asked before the crowd came.
+        asked = [question.lookupTopic.topic for question in stage.broker.record.commands(CommandType.LOOKUP)][1:]
+        assert asked.index(neighbours) <= most
 
 
 @pytest.mark.threat("pipelined-lookups")
@@ -259,7 +254,7 @@ class Iterations:
 
 
 def noted(monkeypatch: pytest.MonkeyPatch, where: Any, name: str, iterations: Iterations) -> None:
-    """Have each call of a function counted."""
+    """Have each call of a function counted: from outside only a clock tells how much one iteration does."""
     function = getattr(where, name)
 
     def note(*args: Any, **more: Any) -> Any:
@@ -310,7 +305,6 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
         failed.close()
-        assert failed.counts.total() == 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
@@ -340,8 +334,6 @@ async def test_when_a_broker_stands_still_its_questions_fail_a_few_in_an_iterati
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.error == ServerError.ServiceNotReady
         failed.close()
-        # Each may have been asked once more.
-        assert failed.counts.total() >= 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
@@ -380,7 +372,6 @@ async def test_silent_clients_whose_time_is_over_at_once_are_cut_a_few_in_an_ite
         for client in clients:
             assert await client.rest() == b""
         cut.close()
-        assert cut.counts.total() == len(clients)
         # The look at the number of the iteration may come before or behind the turn.
         assert max(cut.counts.values()) <= 2 * LOOKS_A_TURN
 

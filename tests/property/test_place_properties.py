@@ -56,7 +56,7 @@ async def test_a_look_asks_for_the_site_of_each_place_a_few_times(
     monkeypatch.setattr(shared, "site_of", counting)
     clock.advance(3 * LOOK_SECONDS)
     assert places.semaphore.queue_size == crowd
-    # Three looks of some questions for each that holds or wants a place.
+    # Three looks of some questions for each that holds or wants a place. Steps are counted: no clock is a verdict.
     assert 0 < asked <= 3 * 8 * 2 * crowd
     for task in tasks:
         task.cancel()

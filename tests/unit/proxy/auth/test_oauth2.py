@@ -176,6 +176,7 @@ async def test_a_token_is_asked_for_where_the_discovery_document_says() -> None:
     [
         (web.json_response({"error": "invalid_client", "error_description": "s3cret"}, status=401), "invalid_client"),
         (web.Response(status=500, text="s3cret"), "status 500"),
+        (web.Response(status=400, text="[" * 60_000), "status 400"),
         (web.Response(text="s3cret"), "ValueError|JSONDecodeError"),
         (web.Response(text="[" * 60_000), "RecursionError|JSONDecodeError"),
         (web.json_response([]), "no JSON object"),
