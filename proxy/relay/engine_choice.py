@@ -1,9 +1,9 @@
 """The choice of the relay engine: threads of the native extension, or the event loop.
 
 Rule: the choice is a pure function of what the operator asked for and what is here. Without the extension there is no
-proxy, unless its operator has asked for one that does without; every choice comes with its reason. `proxy/app/proxy.py` chooses, `log_ports` in
-`proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the error for `check-config`; the texts about
-the extension are in `proxy/core/native.py`.
+proxy, unless its operator has asked for one that does without; every choice comes with its reason.
+`proxy/app/proxy.py` chooses, `log_ports` in `proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the
+error for `check-config`; the texts about the extension are in `proxy/core/native.py`.
 """
 
 from dataclasses import dataclass
