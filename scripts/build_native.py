@@ -1,9 +1,9 @@
 """Build the native extension of `native/` and install it into the environment of the checkout, where that is possible.
 
 Rule: without a Rust toolchain, after a failed build or a build that takes too long, one line says so and the exit code
-is 0, unless `--required` is given: the demo does without (`--without-extension`), the tests do not. Wheels are kept in `.cache/native` of this
-checkout by a hash of what they are built from, so that an unchanged tree costs a look at its files. A build that failed
-is not tried again for the same tree, unless `--again` asks for it.
+is 0, unless `--required` is given: the demo does without (`--without-extension`), the tests do not. Wheels are kept in
+`.cache/native` of this checkout by a hash of what they are built from, so that an unchanged tree costs a look at its
+files. A build that failed is not tried again for the same tree, unless `--again` asks for it.
 """
 
 import argparse

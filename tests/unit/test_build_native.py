@@ -113,9 +113,7 @@ def test_changed_tree_is_built_anew(checkout: Checkout, changed: str) -> None:
 
 def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
     line = bring_up_to_date(checkout.build())
-    assert line == (
-        "no native extension: there is no cargo here (https://rustup.rs has it)"
-    )
+    assert line == ("no native extension: there is no cargo here (https://rustup.rs has it)")
     assert bring_up_to_date(checkout.build()) == line
     assert capsys.readouterr().out == ""
     assert installs(checkout.asked()) == 0
@@ -124,9 +122,7 @@ def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.Captu
 def test_failed_build_is_told_with_its_first_error_and_not_tried_again_unasked(checkout: Checkout) -> None:
     checkout.cargo(FAILING)
     line = bring_up_to_date(checkout.build())
-    assert line == (
-        "no native extension: the build failed: error[E0308]: mismatched types"
-    )
+    assert line == ("no native extension: the build failed: error[E0308]: mismatched types")
     checkout.asked()
     checkout.cargo(WORKING)
     assert bring_up_to_date(checkout.build()) == f"{line}; make native tries again"
