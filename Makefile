@@ -6,15 +6,10 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
 
-# `make test NATIVE=none`: as where nobody has built the extension. PULSAR_PROXY_TEST_ENGINE=asyncio make test: the
-# extension may be here, and no proxy uses it (tests/support/relay_engines.py).
-ifeq ($(NATIVE),none)
-export PULSAR_PROXY_TEST_ENGINE := none
-endif
 STAGES := $(BIN)/python -m tests.support.stages
 # What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
 TEST := lint generated types broker real unit proxy
-REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest without-extension
+REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest
 UNIT := $(addprefix tests/,unit property native test_layering.py)
 # What the proxy promises, once each. Crowds, scarce machines, odd peers and walkthroughs of docs/ are for the rest.
 PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory bad_input broker_credentials \
@@ -31,8 +26,6 @@ REAL := $(patsubst %,tests/spark/test_%.py,ingest usage) tests/conformance $(pat
 PROOF := $(patsubst %,tests/integration/test_%.py,fault_matrix fault_proxy load) tests/soak tests/fuzz
 # Each test starts processes of its own, with JVMs that wait for each other.
 STORES := tests/spark/test_object_store.py
-# What the extension stands in for: the start, relays, what they are held to, topic lists.
-WITHOUT_EXTENSION := $(patsubst %,tests/integration/test_%.py,without_extension relay_contract shared_lists start)
 # Needs what `make release` has built: `make release-test` alone runs it.
 RELEASE := tests/release/test_release.py
 RUN := $(UNIT) $(REAL) $(PROOF) $(RELEASE) $(addprefix tests/,integration pulsar spark deploy helm rust)
@@ -53,7 +46,7 @@ demo: $(VENV)/.runtime $(VENV)/.native ## Run an embedded broker, the proxy and 
 test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark among them (needs a JDK 17, Maven)
 	@$(BIN)/python -m tests.pulsar.harness --check
 	@$(STAGES) --forget
-	@$(STAGES) environment $(MAKE) --no-print-directory -j 2 $(VENV)/.dev $(VENV)/.native || { $(STAGES) --report; exit 1; }
+	@$(STAGES) environment $(MAKE) --no-print-directory NATIVE=required -j 2 $(VENV)/.dev $(VENV)/.native || { $(STAGES) --report; exit 1; }
 	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
@@ -95,10 +88,6 @@ proxy-rest: $(VENV)/.dev $(VENV)/.native
 
 proof: $(VENV)/.dev $(VENV)/.native ## Short versions of faults, load, soak and fuzz, as in make rest (minutes)
 	@$(PYTEST) -n 4 $(PROOF)
-
-# The only stage that skips what needs the extension where tools are required; the others have run that.
-without-extension: $(VENV)/.dev ## Tests of start, relays and lists in processes that do not find the native extension
-	@REQUIRE_TOOLS= PULSAR_PROXY_TEST_ENGINE=none $(PYTEST) -n 2 $(WITHOUT_EXTENSION)
 
 deploy: $(VENV)/.dev $(VENV)/.native ## Tests of the image, Compose, manual pages, completion, with the tools that are here
 	@$(PYTEST) -n 2 --dist loadfile tests/deploy
@@ -217,7 +206,7 @@ $(VENV)/.runtime: $(VENV)/.python requirements/runtime.txt requirements/build.tx
 
 # A look at the files of native/, each time: only what has changed is built. `make test` has looked for its stages.
 $(VENV)/.native: $(VENV)/.runtime FORCE
-	$(if $(NATIVE),,@$(BIN)/python -m scripts.build_native)
+	$(if $(filter said,$(NATIVE)),,@$(BIN)/python -m scripts.build_native $(if $(NATIVE),--required))
 
 FORCE:
 

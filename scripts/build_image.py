@@ -151,14 +151,16 @@ class Images:
         )  # fmt: skip
 
 
-def stage_extension(build: Build) -> Path | None:
-    """Put the wheel of the native extension where the Dockerfile looks; return it, None if this tree has none."""
+def stage_extension(build: Build) -> Path:
+    """Put the wheel of the native extension where the Dockerfile looks; return it. Raises BuildFailed without one."""
     folder = build.root / "deploy" / "image" / "wheels"
     wheel = kept_wheel(build, key_of(build))
     for other in folder.glob("*.whl"):
         if wheel is None or other.name != wheel.name:
             other.unlink()
-    return None if wheel is None else Path(shutil.copy2(wheel, folder))
+    if wheel is None:
+        raise BuildFailed("the image needs the native extension of this tree: make native")
+    return Path(shutil.copy2(wheel, folder))
 
 
 def arguments(base: Base) -> dict[str, str]:

@@ -1,9 +1,9 @@
 """Build the native extension of `native/` and install it into the environment of the checkout, where that is possible.
 
-Rule: nobody needs the extension. Without a Rust toolchain, after a failed build or a build that takes too long, one
-line says so and the exit code is 0: the proxy does the same work in Python. Wheels are kept in `.cache/native` of this
-checkout by a hash of what they are built from, so that an unchanged tree costs a look at its files. A build that failed
-is not tried again for the same tree, unless `--again` asks for it.
+Rule: without a Rust toolchain, after a failed build or a build that takes too long, one line says so and the exit code
+is 0, unless `--required` is given: the demo does without (`--without-extension`), the tests do not. Wheels are kept in
+`.cache/native` of this checkout by a hash of what they are built from, so that an unchanged tree costs a look at its
+files. A build that failed is not tried again for the same tree, unless `--again` asks for it.
 """
 
 import argparse
@@ -185,7 +185,7 @@ def _first_error(output: str) -> str:
 
 
 def _without(reason: str) -> str:
-    return f"going on without the native extension, in Python only: {reason}"
+    return f"no native extension: {reason}"
 
 
 def _path(build: Build) -> str:
@@ -208,11 +208,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run as a command; returns the exit code."""
     parser = argparse.ArgumentParser(prog="scripts.build_native", description="build and install the native extension")
     parser.add_argument("--again", action="store_true", help="also if this tree's build failed before")
+    parser.add_argument("--required", action="store_true", help="exit with code 1 where it cannot be built")
     options = parser.parse_args(arguments)
     line = bring_up_to_date(Build(), again=options.again)
     if line is not None:
         print(line, flush=True)
-    return 0
+    return int(options.required and line is not None)
 
 
 if __name__ == "__main__":

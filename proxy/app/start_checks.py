@@ -42,7 +42,7 @@ def start_faults(config: Config) -> list[StartFault]:
     """Return all faults with which `serve` would not start, or not work; reads files."""
     found = dict.fromkeys((fault.key, fault.problem) for fault in _faults(config))
     places = {key.name: config.place(key) for key in config.keys()}  # noqa: SIM118
-    return [StartFault(places[key], key, problem) for key, problem in found]
+    return [StartFault(places.get(key, "command line"), key, problem) for key, problem in found]
 
 
 def _faults(config: Config) -> Iterator[SettingFault]:

@@ -14,7 +14,7 @@ import limiter
 import protocol
 import proxy
 from proxy.app.processors import usable_processors
-from proxy.core.native import native
+from proxy.core.native import DO_WITHOUT, INSTALL, native
 from proxy.core.version import VERSION
 
 DISTRIBUTION: Final = "pulsar-proxy-sidecar"
@@ -55,20 +55,18 @@ def versions() -> str:
     """Return the lines that `--version` prints."""
     # A configuration is nothing that `serve` needs from here.
     from proxy.config.config import Config
-    from proxy.relay.engine_choice import choose_engine
+    from proxy.relay.engine_choice import choose_engine, missing_engine
 
     extension = native()
     found = extension.version if extension.module is not None else f"none ({extension.missing})"
-    engine = choose_engine(
-        Config.load(overrides={Config.broker_service_url.name: "pulsar://unused.invalid"}),
-        extension,
-        usable_processors(),
-    )
-    threads = f", {engine.threads} thread{'s' * (engine.threads > 1)}" if engine.threads else ""
-    return (
-        f"pulsar-proxy {VERSION}\nnative extension: {found}\n"
-        f"relay engine with the defaults: {engine.name}{threads} ({engine.reason})"
-    )
+    if missing_engine(extension):
+        relays = f"none, {DO_WITHOUT} is needed, or: {INSTALL}"
+    else:
+        config = Config.load(overrides={Config.broker_service_url.name: "pulsar://unused.invalid"})
+        engine = choose_engine(config, extension, usable_processors())
+        threads = f", {engine.threads} thread{'s' * (engine.threads > 1)}" if engine.threads else ""
+        relays = f"{engine.name}{threads} ({engine.reason})"
+    return f"pulsar-proxy {VERSION}\nnative extension: {found}\nrelay engine with the defaults: {relays}"
 
 
 def _place(package: ModuleType) -> str:

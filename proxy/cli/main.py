@@ -125,6 +125,12 @@ def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namesp
         default=[],
         help="override one key; repeat the option for more keys",
     )
+    parser.add_argument(
+        "--without-extension",
+        action="store_true",
+        help="do without the native extension: plain ports alone, no limits and throttles of relays; keys that ask for "
+        "more are refused",
+    )
     parser.set_defaults(run=run)
 
 
@@ -261,7 +267,8 @@ def _number(text: str, most: int) -> float:
 
 
 def _load(options: argparse.Namespace) -> Config:
-    return Config.load(options.config, os.environ, _overrides(options.set))
+    settings = _overrides(options.set)
+    return Config.load(options.config, os.environ, settings, without_extension=options.without_extension)
 
 
 def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
@@ -336,14 +343,15 @@ def _check_config(options: argparse.Namespace) -> int:
 
     sources = (options.config, os.environ, _overrides(options.set))
     try:
-        config = Config.load(*sources)
+        config = Config.load(*sources, without_extension=options.without_extension)
     except ConfigError as error:
         if misplaced():
             # The look at files needs packages that are not ours here.
             return _report(error, strict=options.strict)
         from proxy.cli.check import refused
 
-        return refused(error, Config.load_what_is_right(*sources), options)
+        rest = Config.load_what_is_right(*sources, without_extension=options.without_extension)
+        return refused(error, rest, options)
     if foreign := misplaced():
         return _refuse(foreign)
     from proxy.cli.check import run_check

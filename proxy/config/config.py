@@ -24,6 +24,7 @@ from proxy.config.sources import (
     Setting,
 )
 from proxy.config.values import ConfigValues
+from proxy.config.without_extension import check_without_extension, leave_out
 from proxy.core.secrets import masked
 
 __all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxyRoute"]
@@ -38,6 +39,7 @@ class Config(ConfigValues):
     """
 
     warnings: tuple[ConfigWarning, ...]
+    without_extension: bool
 
     @classmethod
     def load(
@@ -45,22 +47,30 @@ class Config(ConfigValues):
         path: str | os.PathLike[str] | None = None,
         environ: Mapping[str, str] = MappingProxyType({}),
         overrides: Mapping[str, str] = MappingProxyType({}),
+        *,
+        without_extension: bool = False,
     ) -> Self:
         """Load all sources; a later source overrides an earlier one. Raise `ConfigError`.
 
         `environ` follows the Pulsar image (`proxy.config.sources`). `overrides` are the flags by key name.
+        `without_extension`: nothing of what only the native extension does.
         """
-        return cls._build(cls._loaded(path, environ, overrides))
+        return cls._build(cls._loaded(path, environ, overrides, without_extension=without_extension))
 
     @classmethod
     def load_what_is_right(
-        cls, path: str | os.PathLike[str] | None, environ: Mapping[str, str], overrides: Mapping[str, str]
+        cls,
+        path: str | os.PathLike[str] | None,
+        environ: Mapping[str, str],
+        overrides: Mapping[str, str],
+        *,
+        without_extension: bool = False,
     ) -> Self:
         """Return a configuration whose faults `load` has told, to look for others: each wrong key has its default.
 
         No proxy can run with it: a key that is missing is missing here, too.
         """
-        loader = cls._loaded(path, environ, overrides)
+        loader = cls._loaded(path, environ, overrides, without_extension=without_extension)
         while True:
             config = cls._checked(loader)
             wrong = ({problem.key for problem in loader.problems} | loader.in_need) & loader.settings.keys()
@@ -90,7 +100,7 @@ class Config(ConfigValues):
 
     def replace(self, changes: Mapping[str, str]) -> Self:
         """Return a copy with some dynamic keys changed; raise `ConfigError`, also for a key that needs a restart."""
-        loader = Loader(type(self))
+        loader = Loader(type(self), without_extension=self.without_extension)
         for setting in self._settings.values():
             loader.take(setting)
         dynamic = {key.name for key in self.keys() if key.dynamic}
@@ -108,7 +118,7 @@ class Config(ConfigValues):
 
     def with_source_of(self, key: Key[Any], earlier: Self) -> Self:
         """Return a copy in which a dynamic key has the value and the source that `earlier` has; raise `ConfigError`."""
-        loader = Loader(type(self))
+        loader = Loader(type(self), without_extension=self.without_extension)
         for name, setting in self._settings.items():
             if name != key.name:
                 loader.take(setting)
@@ -125,7 +135,7 @@ class Config(ConfigValues):
 
         Raise `ConfigError` if the combination is not valid.
         """
-        loader = Loader(type(self))
+        loader = Loader(type(self), without_extension=self.without_extension)
         for key in self.keys():
             setting = (newer if key.dynamic else self)._settings.get(key.name)
             if setting is not None:
@@ -137,13 +147,20 @@ class Config(ConfigValues):
 
     @classmethod
     def _loaded(
-        cls, path: str | os.PathLike[str] | None, environ: Mapping[str, str], overrides: Mapping[str, str]
+        cls,
+        path: str | os.PathLike[str] | None,
+        environ: Mapping[str, str],
+        overrides: Mapping[str, str],
+        *,
+        without_extension: bool = False,
     ) -> Loader:
-        loader = Loader(cls)
+        loader = Loader(cls, without_extension=without_extension)
         if path is not None:
             loader.read_file(os.fspath(path))
         loader.read_environment(environ)
         loader.read_flags(overrides)
+        if without_extension:
+            leave_out(loader)
         return loader
 
     @classmethod
@@ -160,7 +177,10 @@ class Config(ConfigValues):
         config = cls.__new__(cls)
         routes = loader.reverse_proxies()
         vars(config).update(values, _settings=MappingProxyType(loader.settings), _reverse_proxies=routes)
+        vars(config)["without_extension"] = loader.without_extension
         cross_check(loader, config)
+        if loader.without_extension:
+            check_without_extension(loader, config)
         vars(config)["warnings"] = tuple(loader.warnings)
         return config
 

@@ -121,7 +121,8 @@ class ReverseProxyRoute:
 class Loader:
     """Collects settings, faults and warnings while a configuration is loaded."""
 
-    def __init__(self, config_class: type[ConfigKeys]) -> None:
+    def __init__(self, config_class: type[ConfigKeys], *, without_extension: bool = False) -> None:
+        self.without_extension = without_extension
         self.keys: dict[str, Key[Any]] = {key.name: key for key in config_class.keys()}  # noqa: SIM118
         self.settings: dict[str, Setting] = {}
         self.problems: list[ConfigProblem] = []

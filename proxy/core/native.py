@@ -1,7 +1,7 @@
 """The native extension, if this installation has one that fits: the only place that imports it.
 
-Rule: nobody needs the extension. If the extension is absent, this file says why, for the operator who asked for it. The
-module is loaded at the first question, not at the import of this file.
+Rule: if the extension is absent, this file says why, for the operator whose proxy needs it. The module is loaded at the
+first question, not at the import of this file.
 """
 
 import importlib
@@ -10,8 +10,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
+from proxy.core.version import VERSION
+
 MODULE: Final = "pulsar_proxy_native"
 DISTRIBUTION: Final = "pulsar-proxy-native"
+INSTALL: Final = f"pip install {DISTRIBUTION}=={VERSION}"
+# The option of commands that start a proxy, or look at what it would start with, where there is no extension.
+DO_WITHOUT: Final = "--without-extension"
 # The number of the interface between the extension and Python; both sides change it together.
 ENGINE_ABI: Final = 8
 

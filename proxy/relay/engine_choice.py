@@ -1,17 +1,17 @@
 """The choice of the relay engine: threads of the native extension, or the event loop.
 
-Rule: the choice is a pure function of what the operator asked for and what is here. An engine that was asked for by
-name and is not here is an error, and every choice comes with its reason. `proxy/app/proxy.py` chooses, `log_ports` in
-`proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the error for `check-config`; the texts about
-the extension are in `proxy/core/native.py`.
+Rule: the choice is a pure function of what the operator asked for and what is here. Without the extension there is no
+proxy, unless its operator has asked for one that does without; every choice comes with its reason.
+`proxy/app/proxy.py` chooses, `log_ports` in `proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the
+error for `check-config`; the texts about the extension are in `proxy/core/native.py`.
 """
 
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from proxy.config.config import Config, ConfigError
+from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.config.values import MOST_DEFAULT_IO_THREADS, MOST_IO_THREADS
-from proxy.core.native import NativeExtension
+from proxy.core.native import DO_WITHOUT, INSTALL, NativeExtension
 
 EngineName = Literal["native", "asyncio"]
 
@@ -36,18 +36,17 @@ def choose_engine(
     """Return the engine that moves the bytes of relays.
 
     `tls`: no relay can be native, because OpenSSL stands on one of its sides (None: as the configuration says).
-    Raises ConfigError if the native engine was asked for by name and is not here.
+    Raises ConfigError if the extension is not here, and the configuration is not one that does without.
     """
-    missing = _missing(extension)
-    if config.relay_engine == "native" and missing:
-        expected = f"auto or asyncio, or the extension of this version: {missing}"
-        raise ConfigError([config.fault(Config.relay_engine.name, "native", expected)], [])
+    if config.without_extension:
+        return EngineChoice("asyncio", 0, DO_WITHOUT)
+    if missing := missing_engine(extension):
+        expected = f"this option, because {missing}; or install it: {INSTALL}"
+        raise ConfigError([ConfigProblem("command line", None, DO_WITHOUT, "nothing", expected)], [])
     if config.relay_engine == "asyncio":
         return EngineChoice("asyncio", 0, "relayEngine=asyncio")
     if config.num_io_threads == 0:
         return EngineChoice("asyncio", 0, "numIOThreads=0")
-    if missing:
-        return EngineChoice("asyncio", 0, missing)
     if tls_everywhere(config) if tls is None else tls:
         return EngineChoice("asyncio", 0, "every relay has TLS on one side")
     asked = config.num_io_threads
@@ -63,7 +62,7 @@ def tls_everywhere(config: Config) -> bool:
     return config.tls_enabled_with_broker or config.service_port is None
 
 
-def _missing(extension: NativeExtension) -> str:
+def missing_engine(extension: NativeExtension) -> str:
     """Return why the extension has no relay engine, nothing if it has one."""
     if extension.module is None or extension.has(ENGINE_CLASS):
         return extension.missing

@@ -53,9 +53,8 @@ def _steps(options: argparse.Namespace, epoch: int) -> list[tuple[str, Callable[
         ("the packages of Python", partial(parts.python_packages, to, epoch)),
         ("the charts", partial(parts.charts, to, epoch)),
         ("the bill of materials", partial(parts.bill_of_materials, to, epoch)),
+        ("the native extension", partial(parts.native_packages, to, epoch)),
     ]
-    if not options.without_native:
-        steps.append(("the native extension", partial(parts.native_packages, to, epoch)))
     if options.wheelhouse:
         steps.append(("the wheelhouse", partial(wheelhouse, to, epoch, options.python or [_this_python()])))
     if not options.without_image:
@@ -70,7 +69,6 @@ def _options(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--python", action="append", metavar="3.N", help="versions of the wheelhouse (default: this one)"
     )
-    parser.add_argument("--without-native", action="store_true", help="leave out the native extension (needs cargo)")
     parser.add_argument("--without-image", action="store_true", help="leave out the image (needs root and buildah)")
     parser.add_argument("--base", choices=SOURCES, default="snapshot", help="packages of the image's base")
     return parser.parse_args(given)

@@ -19,7 +19,6 @@ from tests.support.auth.tls import PemFiles, certificate, client_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy
-from tests.support.relay_engines import python_path
 from tests.support.sockets.ports import free_port, free_ports
 from tests.support.walkthrough import BEFORE, ROOT, Walk, all_sections, walking
 from tests.support.web.web_pages import scrape
@@ -50,7 +49,7 @@ def environment(directory: Path, **more: object) -> dict[str, object]:
     }
     return {
         **kept,
-        "PYTHONPATH": python_path(ROOT),
+        "PYTHONPATH": ROOT,
         "TMPDIR": directory,
         "XDG_RUNTIME_DIR": directory,
         "PREFIX": Path(sys.executable).parents[1],

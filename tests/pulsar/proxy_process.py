@@ -18,7 +18,6 @@ from tests.pulsar.process import ChildProcess, ProcessFailedError
 from tests.pulsar.standalone import Broker
 from tests.support.clients.wire import ServerRefusedError, WireClient, WireError
 from tests.support.patience import patient
-from tests.support.relay_engines import python_path
 from tests.support.sockets.ports import free_ports
 
 COMMAND: Final = (sys.executable, "-m", "proxy")
@@ -114,7 +113,7 @@ def start_proxy(
     config = directory / f"proxy-{service_port}.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
     arguments = [*command, "serve", "--config", str(config), *options]
-    process = ChildProcess("proxy", arguments, config.with_suffix(".log"), {"PYTHONPATH": python_path(_ROOT)})
+    process = ChildProcess("proxy", arguments, config.with_suffix(".log"), {"PYTHONPATH": str(_ROOT)})
     proxy = Proxy(f"pulsar://127.0.0.1:{service_port}", f"http://127.0.0.1:{web_port}", process, config)
     try:
         # The web port comes a moment behind the other.

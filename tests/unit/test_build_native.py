@@ -114,9 +114,7 @@ def test_wheel_that_cannot_be_imported_is_none(checkout: Checkout) -> None:
 
 def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
     line = bring_up_to_date(checkout.build())
-    assert line == (
-        "going on without the native extension, in Python only: there is no cargo here (https://rustup.rs has it)"
-    )
+    assert line == "no native extension: there is no cargo here (https://rustup.rs has it)"
     assert bring_up_to_date(checkout.build()) == line
     assert capsys.readouterr().out == ""
     assert checkout.installed() == ""
@@ -125,9 +123,7 @@ def test_without_cargo_one_line_says_so(checkout: Checkout, capsys: pytest.Captu
 def test_failed_build_is_told_with_its_first_error_and_not_tried_again_unasked(checkout: Checkout) -> None:
     checkout.cargo(FAILING)
     line = bring_up_to_date(checkout.build())
-    assert line == (
-        "going on without the native extension, in Python only: the build failed: error[E0308]: mismatched types"
-    )
+    assert line == "no native extension: the build failed: error[E0308]: mismatched types"
     checkout.cargo(WORKING)
     assert bring_up_to_date(checkout.build()) == f"{line}; make native tries again"
     assert checkout.installed() == ""
@@ -139,7 +135,7 @@ def test_slow_build_is_ended_with_its_children(checkout: Checkout) -> None:
     # The compiler is a child of cargo.
     checkout.cargo(f"sleep 600 & echo $! > '{checkout.root}/compiler'; wait")
     line = bring_up_to_date(checkout.build(limit_seconds=1.0))
-    assert line == "going on without the native extension, in Python only: the build took more than 1 s"
+    assert line == "no native extension: the build took more than 1 s"
     pid = checkout.root / "compiler"
     if pid.exists() and pid.read_text().strip():
         deadline = time.monotonic() + patient(10)

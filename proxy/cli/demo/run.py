@@ -26,6 +26,8 @@ from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.demo.watch import Watch
 from proxy.config.config import Config
+from proxy.core.native import DO_WITHOUT, INSTALL, native
+from proxy.relay.engine_choice import missing_engine
 
 BROKEN: Final = 1
 BAD_OPTIONS: Final = 2
@@ -74,6 +76,8 @@ def _checked(options: argparse.Namespace) -> GeneratedTopics:
             raise ValueError(f"--{name.replace('_', '-')}: got {getattr(options, name)}, expected 1 or more")
     if options.namespaces < 0:
         raise ValueError(f"--namespaces: got {options.namespaces}, expected 0 or more")
+    if options.overload and (missing := missing_engine(native())):
+        raise ValueError(f"--overload: {missing}, expected the native extension for the throttle: {INSTALL}")
     if not 1 <= options.overload_seconds <= 3600:
         raise ValueError(f"--overload-seconds: got {options.overload_seconds}, expected 1 to 3600")
     if not 0 <= options.slow_share <= 1:
@@ -113,8 +117,11 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
         broker_url = (await broker.said("listening"))["listening"]
         config = directory / "proxy.conf"
         config.write_text(_proxy_conf(options, broker_url, directory))
-        overrides = [word for setting in options.set for word in ("--set", setting)]
-        with Child("proxy", ["serve", "--config", str(config), *overrides], directory) as proxy:
+        given = [word for setting in options.set for word in ("--set", setting)]
+        if missing := missing_engine(native()):
+            print(f"{missing}: the proxy runs {DO_WITHOUT}", file=sys.stderr)
+            given.append(DO_WITHOUT)
+        with Child("proxy", ["serve", "--config", str(config), *given], directory) as proxy:
             web_port = (await proxy.said("web_port"))["web_port"]
             port = (await proxy.said("port"))["port"]
             started = configuration(options, config)
@@ -125,7 +132,8 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
 def configuration(options: argparse.Namespace, path: Path) -> Config:
     """Return the configuration with which the proxy started."""
     given = (word.partition("=") for word in options.set)
-    return Config.load(path, os.environ, {key.strip(): value.strip() for key, _, value in given})
+    settings = {key.strip(): value.strip() for key, _, value in given}
+    return Config.load(path, os.environ, settings, without_extension=bool(missing_engine(native())))
 
 
 def event_log_bytes(config: Config) -> int:

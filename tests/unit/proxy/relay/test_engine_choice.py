@@ -6,6 +6,7 @@ import pytest
 
 from proxy.config.config import Config, ConfigError
 from proxy.core.native import NativeExtension
+from proxy.core.version import VERSION
 from proxy.relay.engine_choice import EngineChoice, choose_engine
 
 HERE = NativeExtension(SimpleNamespace(RelayEngine=object), "1.2")
@@ -37,27 +38,19 @@ def test_more_threads_than_the_extension_has_are_not_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extension", "keys", "reason"),
+    ("keys", "reason"),
     [
-        (HERE, {"relayEngine": "asyncio"}, "relayEngine=asyncio"),
-        (HERE, {"numIOThreads": "0"}, "numIOThreads=0"),
-        (MISSING, {}, "pulsar-proxy-native is not installed"),
-        (MISSING, {"numIOThreads": "3"}, "pulsar-proxy-native is not installed"),
-        (NO_ENGINE, {}, "pulsar-proxy-native 1.2 has no relay engine"),
-        (
-            HERE,
-            {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://b"},
-            "every relay has TLS on one side",
-        ),
-        (HERE, {"servicePort": "", "servicePortTls": "6651"}, "every relay has TLS on one side"),
+        ({"relayEngine": "asyncio"}, "relayEngine=asyncio"),
+        ({"numIOThreads": "0"}, "numIOThreads=0"),
+        ({"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://b"}, "every relay has TLS on one side"),
+        ({"servicePort": "", "servicePortTls": "6651"}, "every relay has TLS on one side"),
     ],
 )
-def test_event_loop_relays_where_the_extension_cannot(
-    extension: NativeExtension, keys: dict[str, str], reason: str
-) -> None:
-    assert chosen(extension, 2, **keys) == EngineChoice("asyncio", 0, reason)
+def test_event_loop_relays_where_the_extension_cannot(keys: dict[str, str], reason: str) -> None:
+    assert chosen(**keys) == EngineChoice("asyncio", 0, reason)
 
 
+@pytest.mark.parametrize("engine", ["auto", "asyncio", "native"])
 @pytest.mark.parametrize(
     ("extension", "why"),
     [
@@ -65,13 +58,22 @@ def test_event_loop_relays_where_the_extension_cannot(
         (NO_ENGINE, "pulsar-proxy-native 1.2 has no relay engine"),
     ],
 )
-def test_native_engine_that_is_asked_for_must_be_here(extension: NativeExtension, why: str) -> None:
+def test_a_proxy_that_needs_the_extension_is_told_how_to_get_it_or_to_do_without(
+    extension: NativeExtension, why: str, engine: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
-        chosen(extension, relayEngine="native")
+        chosen(extension, relayEngine=engine)
     (problem,) = caught.value.problems
-    assert str(problem).endswith(
-        f"relayEngine: got native, expected auto or asyncio, or the extension of this version: {why}"
+    assert str(problem) == (
+        "command line: --without-extension: got nothing, expected this option, because "
+        f"{why}; or install it: pip install pulsar-proxy-native=={VERSION}"
     )
+
+
+@pytest.mark.parametrize("extension", [HERE, MISSING])
+def test_a_proxy_that_does_without_uses_none(extension: NativeExtension) -> None:
+    config = Config.load(overrides={"brokerServiceURL": "pulsar://b"}, without_extension=True)
+    assert choose_engine(config, extension, 2) == EngineChoice("asyncio", 0, "--without-extension")
 
 
 def test_native_engine_needs_a_thread() -> None:
