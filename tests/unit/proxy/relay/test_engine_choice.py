@@ -47,7 +47,7 @@ def test_more_threads_than_the_extension_has_are_not_asked_for() -> None:
     ],
 )
 def test_event_loop_relays_where_the_extension_cannot(keys: dict[str, str], reason: str) -> None:
-    assert chosen(**keys) == EngineChoice("asyncio", 0, reason)
+    assert chosen(HERE, 2, **keys) == EngineChoice("asyncio", 0, reason)
 
 
 @pytest.mark.parametrize("engine", ["auto", "asyncio", "native"])
