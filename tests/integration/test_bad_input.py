@@ -109,10 +109,11 @@ async def test_a_protocol_version_below_10_is_closed_without_a_word(version: int
 
 
 @pytest.mark.threat("client-claims-proxy")
-async def test_a_client_that_says_it_is_a_proxy_is_refused() -> None:
+@pytest.mark.parametrize("version", ["evil", ""])
+async def test_a_client_that_says_it_is_a_proxy_is_refused(version: str) -> None:
     async with staged() as stage:
         client = await stage.client()
-        await client.send(connect_frame(proxy_version="evil"))
+        await client.send(connect_frame(proxy_version=version))
         answer = (await client.last_command()).error
         assert (answer.request_id, answer.error) == (NO_REQUEST, ServerError.NotAllowedError)
         await stage.until(lambda: stage.caused("proxy_version_refused") == 1, "a refused proxy_version")
