@@ -117,7 +117,7 @@ def prepare(
     requests = requests_of(events)
     seen = _seen(requests)
     limits, met = _limits(seen)
-    # One without a name is a cluster, too.
+    # Proxies without the name of a cluster are a cluster, too.
     clusters = sorted({row.cluster or "" for row in seen})
     if len(clusters) > 1:
         raise PipelineError(
@@ -251,7 +251,7 @@ def _seen(requests: DataFrame) -> list[Row]:
 
 
 def _waited() -> Column:
-    # What is too large is refused without a wait.
+    # A list that is too large is refused without a wait.
     refused = F.col("recorded_outcome").isin(*(int(outcome) for outcome in REFUSED if outcome != Outcome.OVERSIZE))
     return refused | (F.col("recorded_memory_wait_us") >= WAITED_US)
 

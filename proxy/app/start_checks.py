@@ -18,6 +18,7 @@ from proxy.auth.failures import SettingFault
 from proxy.auth.providers.registry import AuthContext, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config, ConfigError
+from proxy.config.sources import COMMAND_LINE
 from proxy.core.log import open_log
 from proxy.core.native import native
 from proxy.net.spill.directory import check_path
@@ -42,7 +43,7 @@ def start_faults(config: Config) -> list[StartFault]:
     """Return all faults with which `serve` would not start, or not work; reads files."""
     found = dict.fromkeys((fault.key, fault.problem) for fault in _faults(config))
     places = {key.name: config.place(key) for key in config.keys()}  # noqa: SIM118
-    return [StartFault(places.get(key, "command line"), key, problem) for key, problem in found]
+    return [StartFault(places.get(key, COMMAND_LINE), key, problem) for key, problem in found]
 
 
 def _faults(config: Config) -> Iterator[SettingFault]:

@@ -14,6 +14,7 @@ from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, is_web_url, split_a
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
+from proxy.config.without_extension import check_without_extension
 from proxy.core.secrets import HIDDEN
 
 _MIB: Final = 1024 * 1024
@@ -59,6 +60,8 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
     _check_broker_client(loader, config)
     _check_event_files(loader, config)
     _check_event_topic(loader, config)
+    if loader.without_extension:
+        check_without_extension(loader, config)
 
 
 def _check_discovery(loader: Loader, urls: str, *, given: bool) -> None:

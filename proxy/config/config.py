@@ -24,7 +24,7 @@ from proxy.config.sources import (
     Setting,
 )
 from proxy.config.values import ConfigValues
-from proxy.config.without_extension import check_without_extension, leave_out
+from proxy.config.without_extension import leave_out
 from proxy.core.secrets import masked
 
 __all__ = ["Config", "ConfigError", "ConfigProblem", "ConfigWarning", "Origin", "ReverseProxyRoute"]
@@ -179,8 +179,6 @@ class Config(ConfigValues):
         vars(config).update(values, _settings=MappingProxyType(loader.settings), _reverse_proxies=routes)
         vars(config)["without_extension"] = loader.without_extension
         cross_check(loader, config)
-        if loader.without_extension:
-            check_without_extension(loader, config)
         vars(config)["warnings"] = tuple(loader.warnings)
         return config
 

@@ -28,7 +28,7 @@ Origin = Literal["default", "file", "env", "flag", "live"]
 ENVIRONMENT_PREFIX = "PULSAR_PREFIX_"
 REVERSE_PROXY_PREFIX = "httpReverseProxy."
 _ENVIRONMENT = "environment"
-_FLAGS = "command line"
+COMMAND_LINE = "command line"
 _VARIABLE = re.compile(r"\$\{([^{}]*)\}")
 _EXPANDED = "${NAME} with the name of an environment variable that is set and not empty"
 _ROUTE_PARTS = {"path": re.compile(r"/[^\s?#]*"), "proxyTo": re.compile(r"https?://[^\s?#]+")}
@@ -204,7 +204,7 @@ class Loader:
     def read_flags(self, overrides: Mapping[str, str]) -> None:
         """Read flags; an unknown key is a fault."""
         for name, text in overrides.items():
-            self.take_known(Setting(name, text, "flag", _FLAGS))
+            self.take_known(Setting(name, text, "flag", COMMAND_LINE))
 
     def _take_or_explain(self, setting: Setting) -> None:
         """Store a known key; record a fault or a warning for any other."""

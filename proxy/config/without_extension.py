@@ -28,7 +28,7 @@ _OFF: Final[tuple[tuple[Key[Any], tuple[str, ...]], ...]] = (
 
 
 def leave_out(loader: Loader) -> None:
-    """Give each key that no source sets its value without the extension, and warn of those that lose their default."""
+    """Set the keys that no source sets to their values without the extension, and warn of the defaults left out."""
     lost = []
     for key, (off, *_) in _OFF:
         setting = loader.settings.get(key.name)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from proxy.config.config import Config, ConfigError, ConfigProblem
+from proxy.config.sources import COMMAND_LINE
 from proxy.config.values import MOST_DEFAULT_IO_THREADS, MOST_IO_THREADS
 from proxy.core.native import DO_WITHOUT, INSTALL, NativeExtension
 
@@ -42,7 +43,7 @@ def choose_engine(
         return EngineChoice("asyncio", 0, DO_WITHOUT)
     if missing := missing_engine(extension):
         expected = f"this option, because {missing}; or install it: {INSTALL}"
-        raise ConfigError([ConfigProblem("command line", None, DO_WITHOUT, "nothing", expected)], [])
+        raise ConfigError([ConfigProblem(COMMAND_LINE, None, DO_WITHOUT, "nothing", expected)], [])
     if config.relay_engine == "asyncio":
         return EngineChoice("asyncio", 0, "relayEngine=asyncio")
     if config.num_io_threads == 0:

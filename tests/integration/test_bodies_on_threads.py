@@ -2,9 +2,7 @@
 not is closed by the same rules, and nothing is left of either. More of the contract: test_shared_lists.py."""
 
 import errno
-import os
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,17 +10,15 @@ import pytest
 from tests.integration.test_slow_readers import LONG_LIST, was_reset
 from tests.support.proxies.proxy_under_test import MIB, staged
 from tests.support.proxies.shared_lists import all_have_lists, being_written, has_list
+from tests.support.sockets.descriptors import targets
 from tests.support.tools import native_extension
 
 
 def of_lists() -> list[str]:
     """Return what descriptors of lists are: files of pages, and sockets that have more than one."""
-    targets: list[str] = []
-    for fd in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):
-            targets.append(os.readlink(f"/proc/self/fd/{fd}"))
-    twice = [target for target, count in Counter(targets).items() if count > 1 and target.startswith("socket:")]
-    return twice + [target for target in targets if "topic-list" in target]
+    found = targets()
+    twice = [target for target, count in Counter(found).items() if count > 1 and target.startswith("socket:")]
+    return twice + [target for target in found if "topic-list" in target]
 
 
 @pytest.mark.threat("reset-while-list-written")

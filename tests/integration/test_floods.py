@@ -305,6 +305,7 @@ async def test_when_a_broker_leaves_its_questions_are_asked_again_a_few_in_an_it
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
         failed.close()
+        assert failed.counts.total() == 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
@@ -334,6 +335,8 @@ async def test_when_a_broker_stands_still_its_questions_fail_a_few_in_an_iterati
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.error == ServerError.ServiceNotReady
         failed.close()
+        # Each may have been asked once more.
+        assert failed.counts.total() >= 3 * ASKED_AT_ONCE
         # The look at the number of the iteration may come before or behind the turn.
         assert max(failed.counts.values()) <= 2 * TASKS_PER_TURN
 
@@ -372,6 +375,7 @@ async def test_silent_clients_whose_time_is_over_at_once_are_cut_a_few_in_an_ite
         for client in clients:
             assert await client.rest() == b""
         cut.close()
+        assert cut.counts.total() == len(clients)
         # The look at the number of the iteration may come before or behind the turn.
         assert max(cut.counts.values()) <= 2 * LOOKS_A_TURN
 

@@ -1,9 +1,8 @@
 """What a web broker or a client that does nothing may keep of this proxy: no socket, no connection of others."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -12,6 +11,7 @@ from proxy.web.forward import broker_client
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
+from tests.support.sockets.descriptors import targets
 from tests.support.web.fake_web_broker import raw_web_broker, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -50,11 +50,7 @@ async def pushed_until_it_stalls(stage: Stage, opening: bytes) -> AsyncClient:
 
 def sockets() -> set[str]:
     """Give the sockets of this process; a file that is open for a moment does not count."""
-    found = set[str]()
-    for name in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-    return {target for target in found if target.startswith("socket:")}
+    return {target for target in targets() if target.startswith("socket:")}
 
 
 @pytest.mark.parametrize(("opening", "consent"), [(WEBSOCKET, CONSENT), (UPLOAD, b"")])

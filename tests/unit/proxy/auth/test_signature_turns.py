@@ -30,7 +30,7 @@ class Desk:
         self.budget = LoopBudget(loop, lambda: 0.0)
         self.turns = SignatureTurns(loop, self.budget)
         self.checks = [0]
-        self.checked = 0
+        self.checked: list[str] = []
         settings = TokenSettings(public_key=data_url(der(key_for(algorithm))), public_alg=algorithm)
         self.provider = TokenProvider(settings, lambda: NOW, self.turns)
         self.good = signed({"sub": "alice"}, algorithm)
@@ -43,24 +43,25 @@ class Desk:
 
         monkeypatch.setattr(of, counted, counting)
 
-    async def present(self, given: bytes) -> None:
+    async def present(self, given: bytes, network: str = HOME) -> None:
         with suppress(CredentialsRefused):
-            await self.provider.authenticate(given, None, HOME)
+            await self.provider.authenticate(given, None, network)
         # In the step of the check.
-        self.checked += 1
+        self.checked.append(network)
 
     async def most_of_a_crowd(self, given: bytes) -> int:
         """Let a crowd come at once; return how many were checked in an iteration at most."""
         async with asyncio.TaskGroup() as group:
             for _ in range(CROWD):
                 group.create_task(self.present(given))
-            while self.checked < CROWD:
+            while len(self.checked) < CROWD:
                 await asyncio.sleep(0)
                 self.checks.append(0)
         assert (sum(self.checks), len(self.turns)) == (CROWD, 0)
         return max(self.checks)
 
 
+@pytest.mark.threat("wrong-signature-crowd")
 @pytest.mark.parametrize("good", [True, False])
 @pytest.mark.parametrize(("algorithm", "most"), [("ES512", 1), ("ES384", 1), ("ES256", 10), ("RS256", 10)])
 def test_few_signatures_are_checked_in_one_iteration(
@@ -91,6 +92,19 @@ def test_a_check_is_charged_to_the_loop_and_finds_no_wait_when_it_is_alone(monke
             desk.present(desk.good).send(None)
         assert desk.checks == [1]
         assert desk.budget.spent()
+
+    run_virtual(main())
+
+
+@pytest.mark.threat("wrong-signature-crowd")
+def test_bad_tokens_of_one_address_hold_up_no_client_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        desk = Desk("ES512", monkeypatch)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(CROWD):
+                group.create_task(desk.present(desk.bad))
+            group.create_task(desk.present(desk.good, "192.0.2.2"))
+        assert desk.checked.index("192.0.2.2") <= 2
 
     run_virtual(main())
 

@@ -1,7 +1,6 @@
 """Connecting to brokers with TLS: whose name is checked, what ends a handshake, and that nothing stays open then."""
 
 import asyncio
-import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -23,6 +22,7 @@ from tests.support.clients.async_client import LOOPBACK
 from tests.support.loops.async_tests import on_both_loops
 from tests.support.loops.loops import eventually
 from tests.support.patience import patient
+from tests.support.sockets.descriptors import targets
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
 OPTIONS = SocketOptions(0, 1, 1, 0)
@@ -37,14 +37,7 @@ def listening() -> Iterator[socket.socket]:
 
 def open_files() -> int:
     """Count them, but for the /dev/null that libuv opens once."""
-    return len([name for name in os.listdir("/proc/self/fd") if _target(name) != "/dev/null"])
-
-
-def _target(name: str) -> str:
-    try:
-        return os.readlink(f"/proc/self/fd/{name}")
-    except FileNotFoundError:
-        return "/dev/null"
+    return len([target for target in targets() if target != "/dev/null"])
 
 
 class Calls:
