@@ -9,11 +9,15 @@ pub mod relay;
 #[cfg(feature = "loom")]
 #[path = "relay/modelled.rs"]
 pub mod relay;
+#[cfg(feature = "tls")]
+pub mod tls;
 pub mod topic_list;
 mod wire;
 
 #[cfg(feature = "python")]
 mod python_lists;
+#[cfg(all(feature = "python", feature = "tls"))]
+mod python_tls;
 
 #[cfg(feature = "python")]
 mod python {
@@ -30,7 +34,9 @@ mod python {
         fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
             module.add("__version__", env!("CARGO_PKG_VERSION"))?;
             // The number of the interface with Python (proxy/core/native.py): both sides change it together.
-            module.add("ENGINE_ABI", 8)?;
+            module.add("ENGINE_ABI", 9)?;
+            #[cfg(feature = "tls")]
+            crate::python_tls::register(module)?;
             crate::relay::python::register(module)
         }
     }

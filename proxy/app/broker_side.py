@@ -221,7 +221,7 @@ def _dialers(
     if config.tls_enabled_with_broker:
         from proxy.net.tls.brokers import BrokerTls
 
-        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker_client, counters.tls)
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters.tls)
     options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
     of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version

@@ -152,7 +152,7 @@ class Endpoint(asyncio.BufferedProtocol):
         """Use `transport` from now on: a new one, or one that another protocol detached."""
         self.transport = transport
         self.fd = transport.get_extra_info("socket").fileno()
-        self.is_tls = transport.get_extra_info("ssl_object") is not None
+        self.is_tls = transport.get_extra_info("tls_session") is not None
         transport.set_write_buffer_limits(high=0)
         # Bytes of the protocol before may wait: only that protocol was told of the pause, and this one is told its end.
         self.writable = not transport.get_write_buffer_size()

@@ -10,7 +10,6 @@ that, but not for long: else a client that drips would keep its place and those 
 import asyncio
 import select
 import socket
-import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
@@ -25,6 +24,7 @@ from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.freed_memory import FreedMemory
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places, TurnQueue
+from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import unread_bytes
@@ -121,7 +121,7 @@ class Arrivals:
         self,
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
-        current: Callable[[], ssl.SSLContext],
+        current: Callable[[], TlsConfig],
         places: int,
         sessions: ArrivalRegistry,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
@@ -358,7 +358,6 @@ class Arrivals:
             self._current(),
             lambda: self._done(arrival),
             lambda failure: self._failed(arrival, failure),
-            server_side=True,
             on_step=partial(self._stepped, arrival),
         )
         try:

@@ -2,13 +2,13 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.counters import TlsCounters
-from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.failures import TlsFailed, failed
+from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 
@@ -22,7 +22,7 @@ class BrokerTls:
         self,
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
-        current: Callable[[], ssl.SSLContext],
+        current: Callable[[], TlsConfig],
         counters: TlsCounters,
     ) -> None:
         self._loop = loop
@@ -53,8 +53,7 @@ class BrokerTls:
             transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
         except ValueError as error:
             # Some names that resolve are not allowed in certificates.
-            detail = f"{host[:200]!r} cannot be asked for by name: {error}"
-            raise TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "other", detail) from error
+            raise failed(DisconnectCause.TLS_HANDSHAKE_FAILED, error.args) from error
         await self._loop.create_connection(lambda: transport, sock=sock)
         try:
             protocol = await made

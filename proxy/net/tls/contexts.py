@@ -1,4 +1,4 @@
-"""Make the TLS contexts of a configuration: for the client port, for the web port, and towards brokers.
+"""Make the TLS settings of a configuration: for the client port, for the web port, and towards brokers.
 
 Rule: every fault names its configuration key and is found before the proxy listens. An expired certificate is a
 warning: the peers decide whether to accept it. Contexts are never changed; `proxy.net.tls.files` makes new ones for new
@@ -14,14 +14,14 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
 from proxy.core.files import read_regular
 from proxy.net.tls.expiry import expiry
-from proxy.net.tls.revocation import load_revocation_lists
-from proxy.net.tls.suites import BadTlsSetting, restrict
-from proxy.net.tls.unresumed import UnresumedContext
+from proxy.net.tls.pem import CERTIFICATES, KEYS, is_encrypted, of_kind
+from proxy.net.tls.revocation import load_lists, revocation_lists
+from proxy.net.tls.session import TlsConfig, new_config
+from proxy.net.tls.suites import BadTlsSetting, restrict, versions_and_suites
 
 Name = Literal["server", "web", "broker_client"]
-# A session ticket lets a client resume once without a signature of the proxy; each costs 256 bytes on the wire. Where
-# clients are asked for certificates there is none.
-TICKETS: Final = 1
+Verify = Literal["nothing", "optional", "required"]
+_VERIFY: Final[tuple[Verify, ...]] = ("nothing", "optional", "required")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class ContextSettings:
     protocols_key: str
     ciphers: tuple[str, ...]
     ciphers_key: str
-    verify: ssl.VerifyMode
+    verify: Verify
     revoked: PemFile
     check_hostname: bool = False
 
@@ -76,15 +76,17 @@ class ContextSettings:
 
 @dataclass(frozen=True, slots=True)
 class LoadedContext:
-    """A context, and the Unix times at which its certificate and its revocation lists expire; None without them.
+    """Settings of sessions, and the Unix times at which their certificate and revocation lists expire; None without.
 
-    `without_certificate` is the same towards brokers for what is not the proxy's own business.
+    `https` is the same towards web services of brokers, `https_bare` without the certificate, for what is not the
+    proxy's own business; None for ports.
     """
 
-    context: ssl.SSLContext
+    config: TlsConfig
     expires_at: float | None
     lists_expire_at: float | None
-    without_certificate: ssl.SSLContext
+    https: ssl.SSLContext | None = None
+    https_bare: ssl.SSLContext | None = None
 
 
 def context_settings(config: Config) -> tuple[ContextSettings, ...]:
@@ -108,7 +110,7 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
     if required and not trusted:
         expected = "a PEM file, which tlsRequireTrustedClientCertOnConnect needs"
         raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", expected)
-    asked = ssl.CERT_REQUIRED if required else ssl.CERT_OPTIONAL
+    asked: Verify = "required" if required else "optional"
     revoked = PemFile("tlsCertificateRevocationListFilePath", config.tls_certificate_revocation_list_file_path)
     if revoked.path and not trusted:
         raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", f"a PEM file, which {revoked.key} needs")
@@ -122,8 +124,8 @@ def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Seque
         protocols_key="webServiceTlsProtocols" if web and config.web_service_tls_protocols else "tlsProtocols",
         ciphers=tuple(ciphers),
         ciphers_key="webServiceTlsCiphers" if web and config.web_service_tls_ciphers else "tlsCiphers",
-        # OpenSSL verifies a certificate or does not ask for it; the Java proxy can accept one without verifying it.
-        verify=asked if trusted and not config.tls_allow_insecure_connection else ssl.CERT_NONE,
+        # A certificate is verified or not asked for; the Java proxy can accept one without verifying it.
+        verify=asked if trusted and not config.tls_allow_insecure_connection else "nothing",
         revoked=revoked,
     )
 
@@ -153,7 +155,7 @@ def _broker_client(config: Config) -> ContextSettings:
         protocols_key="brokerClientTlsProtocols",
         ciphers=tuple(config.broker_client_tls_ciphers),
         ciphers_key="brokerClientTlsCiphers",
-        verify=ssl.CERT_NONE if insecure else ssl.CERT_REQUIRED,
+        verify="nothing" if insecure else "required",
         revoked=PemFile(
             "brokerClientCertificateRevocationListFilePath", config.broker_client_certificate_revocation_list_file_path
         ),
@@ -162,101 +164,121 @@ def _broker_client(config: Config) -> ContextSettings:
 
 
 def load(settings: ContextSettings, now: float) -> LoadedContext:
-    """Make the context at the Unix time `now`; raises BadTlsSetting."""
-    context, lists_expire_at = _without_certificate(settings, now)
+    """Make the settings of sessions at the Unix time `now`; raises BadTlsSetting."""
+    versions, suites = versions_and_suites(
+        settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key
+    )
+    roots, lists, lists_expire_at = _trusted(settings, now)
+    chain, key, expires_at = _own(settings)
+    try:
+        config = new_config(
+            server_side=settings.server_side, chain=chain, key=key, roots=roots, lists=lists,
+            verify=_VERIFY.index(settings.verify), check_name=settings.check_hostname, versions=versions, suites=suites,
+            # A resumed session would outlive the certificate of its client.
+            resumes=settings.server_side and settings.verify == "nothing",
+        )  # fmt: skip
+    except ValueError as error:
+        raise _refused(settings, *error.args) from error
+    if settings.server_side:
+        return LoadedContext(config, expires_at, lists_expire_at)
+    both = (_https(settings, roots, lists, versions, suites, shows=shows) for shows in (True, False))
+    return LoadedContext(config, expires_at, lists_expire_at, *both)
+
+
+def _refused(settings: ContextSettings, setting: str, text: str) -> BadTlsSetting:
+    """Return the fault of what the session refuses, by the key of the file."""
+    certificate, private_key = settings.certificate, settings.private_key
+    if "KeyMismatch" in text:
+        expected = f"the key of the certificate in {certificate.path!r} ({certificate.key})"
+        return BadTlsSetting(private_key.key, repr(private_key.path), expected)
+    if setting in ("key", "certificate"):
+        expected = "an RSA key of 2,048 bits or more, or one of P-256, P-384, P-521 or Ed25519, and its certificate"
+        return BadTlsSetting(private_key.key, repr(private_key.path), expected)
+    file = settings.revoked if setting == "lists" else settings.trust
+    return BadTlsSetting(file.key, repr(file.path), f"what a session can use: {text}")
+
+
+def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, float | None]:
+    """Return the chain and the key of the certificate that is shown, and when it expires."""
+    certificate, private_key = settings.certificate, settings.private_key
     if not settings.shows_certificate:
-        return LoadedContext(context, None, lists_expire_at, context)
-    bare = context if settings.server_side else _without_certificate(settings, now)[0]
-    certificate = settings.certificate
-    pem = certificate.read()
-    settings.private_key.read()
-    _load_certificate(context, settings)
-    return LoadedContext(context, _expiry(pem, certificate), lists_expire_at, bare)
+        return [], b"", None
+    pem, secret = certificate.read(), private_key.read()
+    if is_encrypted(secret):
+        raise BadTlsSetting(private_key.key, repr(private_key.path), "a key that is not encrypted")
+    try:
+        chain = of_kind(pem, CERTIFICATES)
+        expires_at = expiry(pem)
+    except ValueError as error:
+        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file with a certificate") from error
+    try:
+        key = next(iter(of_kind(secret, KEYS)))
+    except (ValueError, StopIteration) as error:
+        expected = f"a PEM file with the key of the certificate in {certificate.path!r} ({certificate.key})"
+        raise BadTlsSetting(private_key.key, repr(private_key.path), expected) from error
+    return chain, key, expires_at
 
 
-def _without_certificate(settings: ContextSettings, now: float) -> tuple[ssl.SSLContext, float | None]:
-    """Return the context without a certificate of its own, and when its revocation lists expire."""
-    context = _blank(settings)
+def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[bytes], float | None]:
+    """Return the authorities, the revocation lists, and when the first of these expires."""
+    trust, revoked = settings.trust, settings.revoked
+    if settings.verify == "nothing":
+        return [], [], None
+    try:
+        # Only towards brokers: a server without a trust file asks for no certificates.
+        roots = of_kind(trust.read(), CERTIFICATES) if trust.path else _of_this_machine()
+    except ValueError as error:
+        if isinstance(error, BadTlsSetting):
+            raise
+        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates") from error
+    if not roots:
+        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates")
+    if not revoked.path:
+        return roots, [], None
+    return roots, *revocation_lists(revoked.key, revoked.path, revoked.read(), now)
+
+
+def _of_this_machine() -> list[bytes]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
+    return context.get_ca_certs(binary_form=True)
+
+
+def _https(
+    settings: ContextSettings,
+    roots: Sequence[bytes],
+    lists: Sequence[bytes],
+    versions: Sequence[int],
+    suites: Sequence[int],
+    *,
+    shows: bool,
+) -> ssl.SSLContext:
+    """Return the same for web services of brokers."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
-    context.verify_mode = settings.verify
+    context.verify_mode = ssl.CERT_NONE if settings.verify == "nothing" else ssl.CERT_REQUIRED
     # As in Java, any certificate of the trust file is a trust anchor, not only a self-signed certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
-    restrict(context, settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key)
-    lists_expire_at = None
-    if settings.verify is not ssl.CERT_NONE:
-        _load_trust(context, settings)
-        if settings.revoked.path:
-            pem = settings.revoked.read()
-            lists_expire_at = load_revocation_lists(context, settings.revoked.key, settings.revoked.path, pem, now)
-    return context, lists_expire_at
-
-
-def _blank(settings: ContextSettings) -> ssl.SSLContext:
-    if not settings.server_side:
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    if settings.verify is ssl.CERT_NONE:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.num_tickets = TICKETS
-        return context
-    # A resumed session would outlive the certificate of its client.
-    context = UnresumedContext(ssl.PROTOCOL_TLS_SERVER)
-    context.num_tickets = 0
-    context.options |= ssl.OP_NO_TICKET
+    restrict(context, versions, suites)
+    try:
+        if roots:
+            context.load_verify_locations(cadata=b"".join(roots))
+        if lists:
+            load_lists(context, lists)
+        if shows and settings.shows_certificate:
+            context.load_cert_chain(settings.certificate.path, settings.private_key.path)
+    except (ssl.SSLError, OSError) as error:
+        raise BadTlsSetting(settings.trust.key, repr(settings.trust.path), f"what https can use: {error}") from error
     return context
 
 
 def unreadable(settings: ContextSettings) -> Iterator[BadTlsSetting]:
     """Yield a fault for each file of a context that cannot be read: `load` stops at the first."""
     files = [settings.certificate, settings.private_key] if settings.shows_certificate else []
-    if settings.verify is not ssl.CERT_NONE:
+    if settings.verify != "nothing":
         files += [file for file in (settings.trust, settings.revoked) if file.path]
     for file in files:
         try:
             file.read()
         except BadTlsSetting as bad:
             yield bad
-
-
-def _load_trust(context: ssl.SSLContext, settings: ContextSettings) -> None:
-    trust = settings.trust
-    if not trust.path:
-        # Only towards brokers: a server without a trust file asks for no certificates.
-        context.set_default_verify_paths()
-        return
-    trust.read()
-    try:
-        context.load_verify_locations(trust.path)
-    except (ssl.SSLError, OSError) as error:
-        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates") from error
-
-
-def _load_certificate(context: ssl.SSLContext, settings: ContextSettings) -> None:
-    certificate, private_key = settings.certificate, settings.private_key
-    try:
-        context.load_cert_chain(certificate.path, private_key.path, _no_password)
-    except _Encrypted as error:
-        raise BadTlsSetting(private_key.key, repr(private_key.path), "a key that is not encrypted") from error
-    except ssl.SSLError as error:
-        if error.reason == "KEY_VALUES_MISMATCH":
-            expected = f"the key of the certificate in {certificate.path!r} ({certificate.key})"
-            raise BadTlsSetting(private_key.key, repr(private_key.path), expected) from error
-        expected = f"a PEM file with a certificate, and its key in {private_key.path!r} ({private_key.key})"
-        raise BadTlsSetting(certificate.key, repr(certificate.path), expected) from error
-    except OSError as error:
-        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file that can be read") from error
-
-
-class _Encrypted(Exception):
-    """A private key needs a password, which OpenSSL would ask for on the terminal."""
-
-
-def _no_password() -> str:
-    raise _Encrypted
-
-
-def _expiry(pem: bytes, certificate: PemFile) -> float:
-    try:
-        return expiry(pem)
-    except ValueError as error:
-        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file with a certificate") from error

@@ -1,6 +1,5 @@
 """Why TLS fails: the disconnect cause, a short reason for the metric, and a text for the operator."""
 
-import ssl
 from typing import Final, Self
 
 from proxy.core.errors import ConnectionClosed, DisconnectCause
@@ -16,8 +15,6 @@ REASONS: Final = (
     "displaced",
     "other",
 )
-_VERSION_OR_CIPHER: Final = ("VERSION", "PROTOCOL", "CIPHER", "SIGALG", "SIGNATURE_ALGORITHMS", "GROUP", "CURVE")
-_LONGEST_TEXT: Final = 200
 
 
 class TlsFailed(ConnectionClosed):
@@ -30,32 +27,13 @@ class TlsFailed(ConnectionClosed):
 
     @classmethod
     def of(cls, error: Exception) -> Self:
-        """Translate an exception of a handshake; an unexpected one becomes `__cause__`, so that it is reported."""
-        if isinstance(error, ssl.SSLError | ssl.CertificateError | OSError):
-            return cls(DisconnectCause.TLS_HANDSHAKE_FAILED, _reason(error), describe(error))
+        """Translate an exception of a handshake that nobody expects; it becomes `__cause__`, so that it is reported."""
         failed = cls(DisconnectCause.INTERNAL_ERROR, "other", f"{type(error).__name__}: {error}")
         failed.__cause__ = error
         return failed
 
 
-def _reason(error: Exception) -> str:
-    name = getattr(error, "reason", None) or ""
-    if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY" in name or "DID_NOT_RETURN" in name:
-        return "certificate"
-    if "ALERT" in name:
-        return "peer_refused"
-    return "version_or_cipher" if any(part in name for part in _VERSION_OR_CIPHER) else "other"
-
-
-def idle_talk(detail: str) -> TlsFailed:
-    """Return the failure of a peer that sends too much TLS traffic without data."""
-    return TlsFailed(DisconnectCause.TLS_ERROR, "broken", f"the peer keeps tls busy with itself: got {detail}")
-
-
-def describe(error: Exception) -> str:
-    """Return the text of an OpenSSL error, without the names of OpenSSL's source files."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        text = f"the certificate is refused: {error.verify_message}"
-    else:
-        text = str(getattr(error, "reason", None) or error).replace("_", " ")
-    return text[:_LONGEST_TEXT].lower() if text.isupper() else text[:_LONGEST_TEXT]
+def failed(cause: DisconnectCause, told: tuple[str, str] | None, reason: str | None = None) -> TlsFailed:
+    """Return the failure that a session tells: its kind, or `reason`, and its text."""
+    kind, text = told or ("other", "the session ended")
+    return TlsFailed(cause, reason or kind, text)

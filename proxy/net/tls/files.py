@@ -23,6 +23,7 @@ from proxy.net.tls.suites import BadTlsSetting
 
 if TYPE_CHECKING:
     from proxy.net.tls.contexts import LoadedContext, Name, PemFile
+    from proxy.net.tls.session import TlsConfig
 
 # Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0
@@ -97,18 +98,24 @@ class TlsFiles:
 
     # --- contexts in force --------------------------------------------------------------------------
 
-    def server(self) -> ssl.SSLContext:
-        """Return the context for the next client."""
-        return self._contexts["server"].context
+    def server(self) -> "TlsConfig":
+        """Return the settings for the next client."""
+        return self._contexts["server"].config
+
+    def broker(self) -> "TlsConfig":
+        """Return the settings for the next connection to a broker."""
+        return self._contexts["broker_client"].config
 
     def broker_client(self, *, certificate: bool = True) -> ssl.SSLContext:
-        """Return the context for the next connection to a broker, which shows the proxy's certificate if asked to."""
+        """Return the context for the next https to a broker, which shows the proxy's certificate if asked to."""
         loaded = self._contexts["broker_client"]
-        return loaded.context if certificate else loaded.without_certificate
+        found = loaded.https if certificate else loaded.https_bare
+        assert found is not None
+        return found
 
-    def web(self) -> ssl.SSLContext:
-        """Return the context for the next connection to the web port."""
-        return self._contexts["web"].context
+    def web(self) -> "TlsConfig":
+        """Return the settings for the next connection to the web port."""
+        return self._contexts["web"].config
 
     def expiries(self) -> dict[str, float]:
         """Return the seconds until each certificate expires, negative if it has expired."""

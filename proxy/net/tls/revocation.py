@@ -1,64 +1,68 @@
-"""Load certificate revocation lists (CRLs) into a context, and tell when the first of them expires.
+"""Read certificate revocation lists (CRLs), and tell when the first of them expires.
 
-Rule: a list that has expired is a fault when it is loaded. OpenSSL would refuse every certificate of its authority, and
-only the log of handshakes would say why. OpenSSL gets the lists and nothing else of a file: it would trust whatever
-certificates it finds there as authorities, under any of the names that such a block may have.
+Rule: a list that has expired is a fault when it is loaded: it would refuse every certificate of its authority, and only
+the log of handshakes would say why.
 """
 
 import base64
-import binascii
 import os
-import re
 import ssl
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Final
 
 from proxy.net.tls.expiry import der_element, der_time
+from proxy.net.tls.pem import LISTS, blocks
 from proxy.net.tls.suites import BadTlsSetting
 
-_BLOCK: Final = re.compile(rb"-----BEGIN ([^\r\n]*?)-----")
-_LABEL: Final = b"X509 CRL"
-_LIST: Final = re.compile(rb"-----BEGIN X509 CRL-----([^-]*)-----END X509 CRL-----")
 _SEQUENCE: Final = 0x30
 _INTEGER: Final = 0x02
 _TIMES: Final = (0x17, 0x18)
 _EXPECTED: Final = "a PEM file with certificate revocation lists"
 
 
-def load_revocation_lists(context: ssl.SSLContext, key: str, path: str, pem: bytes, now: float) -> float | None:
-    """Make `context` refuse certificates that are in the lists of `pem`, the contents of the file at `path`.
+def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[bytes], float | None]:
+    """Return the lists of `pem`, the contents of the file at `path`, in DER, and when the first expires.
 
-    Return the Unix time at which the first list expires, None if none ever does; raises BadTlsSetting.
+    None if none ever does; raises BadTlsSetting.
     """
-    blocks = _BLOCK.findall(pem)
-    if other := next((label for label in blocks if label != _LABEL), None):
-        label = other[:40].decode("ascii", "replace")
-        raise BadTlsSetting(key, f"{path!r} with a block {label!r}", f"{_EXPECTED} only")
     try:
-        lists = [base64.b64decode(found[1], validate=False) for found in _LIST.finditer(pem)]
-        if not lists or len(lists) != len(blocks):
+        found = blocks(pem)
+        if other := next((label for label, _ in found if label not in LISTS), None):
+            raise BadTlsSetting(key, f"{path!r} with a block {other.decode()!r}", f"{_EXPECTED} only")
+        lists = [der for _, der in found]
+        if not lists:
             raise BadTlsSetting(key, repr(path), _EXPECTED)
+        if any(map(_is_first_version, lists)):
+            expected = "lists of version 2 (`openssl ca -gencrl -crlexts crl_ext`, with `crlNumber` in that section)"
+            raise BadTlsSetting(key, f"{path!r} with a list of version 1", expected)
         expiries = list(_expiries(lists))
-        _load(context, lists)
-    except (ValueError, binascii.Error, ssl.SSLError, OSError) as error:
+    except BadTlsSetting:
+        raise
+    except ValueError as error:
         raise BadTlsSetting(key, repr(path), _EXPECTED) from error
     first = min((each for each in expiries if each is not None), default=None)
     if first is not None and first <= now:
         ended = datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds")
         raise BadTlsSetting(key, f"{path!r} with a list that expired at {ended}", "lists that are in force")
-    # As in other proxies, each authority of a chain needs a list.
-    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
-    return first
+    return lists, first
 
 
-def _load(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
-    """Load exactly these lists: Python takes lists from files only, and the file at the path may be another by now."""
+def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
+    """Have a context for https refuse what is in these lists; Python takes lists from files only."""
     with os.fdopen(os.memfd_create("revocation lists"), "wb") as file:
         for each in lists:
             file.write(b"-----BEGIN X509 CRL-----\n" + base64.encodebytes(each) + b"-----END X509 CRL-----\n")
         file.flush()
         context.load_verify_locations(f"/proc/self/fd/{file.fileno()}")
+    # As in other proxies, each authority of a chain needs a list.
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
+
+
+def _is_first_version(der: bytes) -> bool:
+    outer, _ = der_element(der, _SEQUENCE)
+    rest, _ = der_element(outer, _SEQUENCE)
+    return rest[:1] != bytes((_INTEGER,))
 
 
 def _expiries(lists: Iterable[bytes]) -> Iterator[float | None]:

@@ -1,18 +1,13 @@
-"""Buffers and BIOs that all TLS connections of a loop share, so that no connection owns any."""
+"""What all TLS connections of a loop share, so that no connection owns any."""
 
 import asyncio
-import ssl
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import LARGE_READ_BYTES, SMALL_READ_BYTES
 
 # The largest record: 16 KiB of plaintext, a header, and what encryption may add (RFC 8446, 5.2).
 RECORD_BYTES: Final = 16 * 1024 + 5 + 256
-
-Decrypt = Callable[[int, memoryview], int]
-Encrypt = Callable[[bytes | bytearray | memoryview], int]
 
 
 class BufferedEndpoint(Protocol):
@@ -28,20 +23,18 @@ class BufferedEndpoint(Protocol):
 
 
 class TlsShared:
-    """The BIOs, the buffer for ciphertext, and the loop budgets: of handshakes, and of reads (else the same).
+    """The buffer for ciphertext, and the loop budgets: of handshakes, and of reads (else the same).
 
     `cipher_bytes` is the largest read, that of a busy relay. `room` is what the last window was made for.
     """
 
-    __slots__ = ("_window", "cipher", "incoming", "loop_budget", "outgoing", "reads", "room", "small")
+    __slots__ = ("_window", "cipher", "loop_budget", "reads", "room", "small")
 
     def __init__(
         self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES, reads: LoopBudget | None = None
     ) -> None:
         self.loop_budget = loop_budget
         self.reads = loop_budget if reads is None else reads
-        self.incoming = ssl.MemoryBIO()
-        self.outgoing = ssl.MemoryBIO()
         self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
         self.small = self.cipher[:SMALL_READ_BYTES]
         self._window = self.small
@@ -54,13 +47,3 @@ class TlsShared:
             self.room = room
             self._window = self.cipher[: room - RECORD_BYTES] if room - RECORD_BYTES > SMALL_READ_BYTES else self.small
         return self._window
-
-
-def direct_calls(ssl_object: ssl.SSLObject) -> tuple[Decrypt, Encrypt]:
-    """Return the two functions that decrypt (into a buffer; returns the count) and encrypt.
-
-    `ssl.SSLObject` only passes both calls on to a C object, at a tenth of a microsecond each. `_sslobj` is CPython's
-    private name of that object; an interpreter without it uses `ssl_object` itself.
-    """
-    direct: Any = getattr(ssl_object, "_sslobj", ssl_object)
-    return direct.read, direct.write

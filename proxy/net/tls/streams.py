@@ -6,7 +6,6 @@ address.
 
 import asyncio
 import socket
-import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.tls.counters import TlsCounters
+from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
@@ -60,7 +60,7 @@ class TlsStreams:
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
         buffers: SharedReadBuffer,
-        current: Callable[[], ssl.SSLContext],
+        current: Callable[[], TlsConfig],
         places: int,
         counters: TlsCounters,
         log: Logger,

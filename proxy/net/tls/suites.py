@@ -1,17 +1,19 @@
 """TLS versions and cipher suites, by the names of Java and of OpenSSL.
 
 Rule: a name that cannot be used is an error with the configuration key, never ignored: an operator who narrows a list
-relies on it. Python's `ssl` cannot choose among the suites of TLS 1.3, so a list names all of them or none; as in Java,
-a list without them means no TLS 1.3.
+relies on it. As in Java, a list without a suite of TLS 1.3 means no TLS 1.3.
 """
 
 import re
 import ssl
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Final
 
-VERSIONS: Final = {"TLSV1.2": ssl.TLSVersion.TLSv1_2, "TLSV1.3": ssl.TLSVersion.TLSv1_3}
-TLS_1_3_SUITES: Final = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+from proxy.core.native import native
+
+VERSIONS: Final = {"TLSV1.2": 0x0303, "TLSV1.3": 0x0304}
+_MODERN: Final = VERSIONS["TLSV1.3"]
 _STANDARD_NAME: Final = re.compile(r"TLS_(.+)_WITH_(.+)")
 
 
@@ -31,60 +33,57 @@ def openssl_name(standard_name: str) -> str:
     if found is None:
         return standard_name
     exchange, cipher = found.groups()
-    cipher = re.sub(r"^(AES|ARIA|CAMELLIA)_([0-9]+)", r"\1\2", cipher).replace("_CBC", "")
-    cipher = cipher.replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
-    exchange = "" if exchange == "RSA" else f"{exchange}-"
-    return (exchange + cipher).replace("_", "-")
+    cipher = re.sub(r"^AES_([0-9]+)", r"AES\1", cipher).replace("CHACHA20_POLY1305_SHA256", "CHACHA20_POLY1305")
+    return f"{exchange}-{cipher}".replace("_", "-")
 
 
-def restrict(
-    context: ssl.SSLContext, protocols: Sequence[str], protocols_key: str, ciphers: Sequence[str], ciphers_key: str
-) -> None:
-    """Limit `context` to these versions and suites; raises BadTlsSetting.
+@cache
+def _suites() -> Mapping[str, int]:
+    """Return the numbers of the suites that there are, by all their names."""
+    standard = {name.replace("TLS13_", "TLS_"): number for name, number in native().find("TLS_SUITES") or ()}
+    return standard | {openssl_name(name): number for name, number in standard.items()}
 
-    An empty list leaves the choice to OpenSSL, with TLS 1.2 as the oldest version.
-    """
+
+def is_modern(suite: int) -> bool:
+    """Return whether a suite is one of TLS 1.3 (RFC 8446, B.4)."""
+    return suite >> 8 == 0x13
+
+
+def versions_and_suites(
+    protocols: Sequence[str], protocols_key: str, ciphers: Sequence[str], ciphers_key: str
+) -> tuple[list[int], list[int]]:
+    """Return the numbers of the versions and suites that are allowed, no suites for all; raises BadTlsSetting."""
     wanted = []
     for name in protocols:
         version = VERSIONS.get(name.upper())
         if version is None:
             raise BadTlsSetting(protocols_key, repr(name), "TLSv1.3 and TLSv1.2, older versions are not spoken")
         wanted.append(version)
-    modern = _choose(context, ciphers, ciphers_key) if ciphers else None
-    allowed = {version for version in wanted or VERSIONS.values() if modern is None or _is_modern(version) in modern}
+    suites = []
+    for name in ciphers:
+        number = _suites().get(name.upper())
+        if number is None:
+            raise BadTlsSetting(ciphers_key, repr(name), f"one of {', '.join(sorted(_names()))}")
+        suites.append(number)
+    allowed = [version for version in wanted or VERSIONS.values() if not suites or version in _spoken(suites)]
     if not allowed:
         expected = f"a suite of {', '.join(protocols)} ({protocols_key})"
         raise BadTlsSetting(ciphers_key, ",".join(ciphers), expected)
-    context.minimum_version, context.maximum_version = min(allowed), max(allowed)
+    return allowed, suites
 
 
-def _is_modern(version: ssl.TLSVersion) -> bool:
-    return version is ssl.TLSVersion.TLSv1_3
+def _names() -> set[str]:
+    return {name for name in _suites() if name.startswith("TLS_")}
 
 
-def _choose(context: ssl.SSLContext, ciphers: Sequence[str], key: str) -> set[bool]:
-    """Set the suites of TLS 1.2; return which versions have suites: True for TLS 1.3, False for TLS 1.2."""
-    modern = {name for name in ciphers if name.upper() in TLS_1_3_SUITES}
-    if modern and len(modern) < len(TLS_1_3_SUITES):
-        raise BadTlsSetting(
-            key,
-            ",".join(sorted(modern)),
-            f"all suites of TLS 1.3 ({', '.join(sorted(TLS_1_3_SUITES))}) or none: they cannot be chosen among",
-        )
-    older = [openssl_name(name) for name in ciphers if name not in modern]
-    known = _known_suites()
-    for name, given in zip(older, (name for name in ciphers if name not in modern), strict=True):
-        if name not in known:
-            raise BadTlsSetting(key, repr(given), "names of cipher suites that OpenSSL has, such as " + _EXAMPLES)
-    if older:
-        context.set_ciphers(":".join(older))
-    return {is_modern for is_modern, named in ((True, modern), (False, older)) if named}
+def _spoken(suites: Sequence[int]) -> set[int]:
+    return {_MODERN if is_modern(suite) else VERSIONS["TLSV1.2"] for suite in suites}
 
 
-def _known_suites() -> frozenset[str]:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.set_ciphers("ALL")
-    return frozenset(str(suite["name"]) for suite in context.get_ciphers() if suite["protocol"] != "TLSv1.3")
-
-
-_EXAMPLES: Final = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 or ECDHE-RSA-AES128-GCM-SHA256"
+def restrict(context: ssl.SSLContext, versions: Sequence[int], suites: Sequence[int]) -> None:
+    """Limit a context for https to these; Python's `ssl` cannot choose among the suites of TLS 1.3."""
+    context.minimum_version = ssl.TLSVersion(min(versions))
+    context.maximum_version = ssl.TLSVersion(max(versions))
+    if older := [number for number in suites if not is_modern(number)]:
+        names = {number: name for name, number in _suites().items() if not name.startswith("TLS_")}
+        context.set_ciphers(":".join(names[number] for number in older))

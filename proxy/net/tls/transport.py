@@ -1,75 +1,109 @@
 """A TLS connection: a protocol towards the plain transport below, a transport towards the endpoint above.
 
-Rule: an open connection keeps no buffer, only OpenSSL's own object. Ciphertext is read into one buffer of the loop and
-goes through one pair of BIOs of the loop, which are empty whenever other code is called. Plaintext goes straight into
-the endpoint's buffer. Bytes that a write did not push into the kernel are in the plain transport and nowhere else, so
-"drained" means the same as without TLS (docs/adr/0011). The handshake is in `handshake.py`.
+Rule: the session (`native/src/tls.rs`) keeps what the endpoint has no room for, and nothing else: ciphertext is read
+into one buffer of the loop, plaintext goes straight into the endpoint's buffer, and what is written is sealed at once.
+Bytes that a write did not push into the kernel are in the plain transport and nowhere else, so "drained" means the same
+as without TLS (docs/adr/0011). The handshake is in `handshake.py`.
+
+A peer can keep a session busy without sending data: a key update of TLS 1.3 is 27 bytes and asks for no answer. The
+session holds ciphertext against the data that it brought; here a busy connection is read in its turn (docs/adr/0024).
 """
 
 import asyncio
-import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import cast
+from enum import Enum
+from typing import Any, Final, cast
 
 from protocol.frame_position import FramePosition
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
-from proxy.net.tls.failures import TlsFailed, describe
+from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.read_turns import COSTLY_READ_BYTES, NO_DATA_BYTES, RECORD_PAYS_BYTES, ReadTurns
-from proxy.net.tls.sealed_writes import OPEN, TlsPhase
-from proxy.net.tls.shared import BufferedEndpoint, TlsShared, direct_calls
-from proxy.net.transport import SealedStream, Truncation
+from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, new_session
+from proxy.net.tls.shared import BufferedEndpoint, TlsShared
+from proxy.net.transport import SMALL_READ_BYTES, SealedStream, Truncation
+
+# Smaller reads are opened at once: 19 key updates at most.
+COSTLY_READ_BYTES: Final = 512
+# A read with little data that takes longer was full of tiny records; the next reads, so many, are small then.
+SLOW_SECONDS: Final = 0.0002
+SLOW_READS: Final = 16
+# A small read that is opened in the budget's time.
+READ_SECONDS: Final = 0.00005
+_NOTHING: Final = b""
 
 
-class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
+class TlsPhase(Enum):
+    """The part of its life that a TLS connection is in."""
+
+    HANDSHAKE = 1
+    OPEN = 2
+    CLOSING = 3
+
+
+# Every read and write compares with this: a global is found faster than a member of an enumeration.
+OPEN: Final = TlsPhase.OPEN
+
+
+class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
     """A TLS connection, between the plain transport and the endpoint.
 
     When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`; `on_step` is called
     after each step before that. If the handshake fails, `on_failure` is called once with the reason, unless this side
-    aborts.
+    aborts. Raises ValueError(kind, text) for a name that cannot be asked for.
     """
 
     __slots__ = (
-        "_decrypt",
         "_ended",
+        "_failure",
         "_fin_waits",
         "_frames",
         "_handshake",
-        "_notified",
+        "_paused",
+        "_phase",
         "_protocol",
-        "_server_side",
+        "_raw",
+        "_replying",
+        "_resting",
+        "_session",
+        "_shared",
+        "_slow_reads",
+        "_stalled",
     )
 
     def __init__(
         self,
         shared: TlsShared,
-        context: ssl.SSLContext,
+        config: TlsConfig,
         make_protocol: Callable[[], asyncio.BaseProtocol],
         on_failure: Callable[[TlsFailed], None],
         *,
-        server_side: bool = False,
-        server_hostname: str | None = None,
+        server_hostname: str = "",
         on_step: Callable[[], None] = do_nothing,
     ) -> None:
         super().__init__()
         self._shared = shared
-        self._server_side = server_side
-        self._ssl_object = context.wrap_bio(shared.incoming, shared.outgoing, server_side, server_hostname)
-        self._decrypt, self._encrypt = direct_calls(self._ssl_object)
+        self._session = new_session(config, server_hostname)
         self._handshake: Handshake | None = Handshake(
-            shared, self._ssl_object, make_protocol, on_failure, server_side=server_side, on_step=on_step
+            self._session, make_protocol, on_failure, server_side=not server_hostname, on_step=on_step
         )
         self._phase = TlsPhase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
         self._protocol: BufferedEndpoint | None = None
         self._ended = False
         self._fin_waits = False
-        # Whether the peer has sent close_notify, and the position in its stream, for relays.
-        self._notified = False
+        # The position in the peer's stream, for relays.
         self._frames: FramePosition | None = None
         self._failure: TlsFailed | None = None
+        self._paused = False
+        self._stalled = False
+        # Stop reading until the session's own replies (key updates) are sent, so a peer cannot make us queue more.
+        self._replying = False
+        # Stop reading until this connection's next turn of the loop budget.
+        self._resting = False
+        # The next so many reads are small: those before took long.
+        self._slow_reads = 0
 
     # --- towards the plain transport: connection --------------------------------------------------
 
@@ -81,7 +115,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
             self._raw.abort()
             return
         self._raw.set_write_buffer_limits(high=0)
-        if not self._server_side:
+        if self._handshake is not None and not self._handshake.server_side:
             self._shared.loop_budget.defer_cheap(self._continue_handshake)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -92,7 +126,6 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the connection was lost in it"))
         self._phase = TlsPhase.CLOSING
-        self._held = b""
         self._handshake = None
         if protocol is not None:
             protocol.connection_lost(self._failure if self._failure is not None else exc)
@@ -102,7 +135,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         """Treat a FIN as the end of the stream, even without close_notify; `truncation` tells relays of that."""
         if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
-        elif (self._paused or self._replying or self._resting) and self._has_rest:
+        elif self._halted and self._session.flags & MORE:
             self._fin_waits = True
         else:
             self._stream_ended()
@@ -125,144 +158,116 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
     # --- towards the plain transport: ciphertext --------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return a buffer for ciphertext that decrypts into no more than the endpoint's buffer can hold."""
+        """Return a buffer for ciphertext that opens into no more than the endpoint's buffer can hold."""
         protocol = self._protocol
         if protocol is None or self._phase is not OPEN or self._slow_reads:
             return self._shared.small
         return self._shared.window(len(protocol.get_buffer(sizehint)))
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt the bytes that arrived; during the handshake keep them for its next step."""
-        shared = self._shared
-        cipher = shared.cipher[:nbytes]
+        """Open the bytes that arrived; during the handshake keep them for its next step."""
+        cipher = self._shared.cipher[:nbytes]
         if self._phase is not OPEN:
             self._receive_handshake(cipher)
-        elif not self._ended:
-            incoming = shared.incoming
-            if self._held:
-                incoming.write(self._held)
-                self._held = b""
-            incoming.write(cipher)
-            if self._paused or self._replying or self._resting:
-                self._held = incoming.read()
-            elif nbytes < COSTLY_READ_BYTES:
-                self._deliver()
-            else:
-                self._deliver_in_turn(nbytes)
+        elif self._ended:
+            return
+        elif self._halted:
+            self._session.keep(bytes(cipher))
+        elif nbytes < COSTLY_READ_BYTES:
+            self._deliver(cipher)
+        else:
+            self._deliver_in_turn(cipher)
 
     @property
-    def _has_rest(self) -> bool:
-        return bool(self._held) or self._ssl_object.pending() > 0
+    def _halted(self) -> bool:
+        return self._paused or self._replying or self._resting
 
-    def _deliver(self) -> int:
-        """Decrypt the ciphertext in the BIO into the endpoint's buffer, until there is no more whole record.
+    def _deliver(self, cipher: "memoryview | bytes") -> int:
+        """Open what came into the endpoint's buffer, and the next, until no record is whole; return the bytes of data.
 
-        Return the bytes of data that the endpoint got.
+        Stops when the endpoint stops reading: the session keeps the rest.
         """
-        shared, protocol = self._shared, self._protocol
-        assert protocol is not None
-        fed = shared.incoming.pending
-        # Ask for the buffer again: a buffer kept since `get_buffer` would stay alive without being counted.
-        buffer = protocol.get_buffer(-1)
-        try:
-            count = self._decrypt(len(buffer), buffer)
-        except ssl.SSLError as error:
-            self._note_error(error)
-            self._pass_on(buffer, 0, 0, False, fed)
-            return 0
-        # Shortcut for the usual read, one record of a small message: the general way costs a twentieth more of our own
-        # time.
-        if 0 < count < len(buffer) and not (shared.incoming.pending or shared.outgoing.pending):
-            idle = self._idle_bytes + fed - 2 * count - RECORD_PAYS_BYTES
-            if idle <= NO_DATA_BYTES:
-                self._idle_bytes = idle if idle > 0 else 0
-                if self._frames is not None:
-                    self._frames.feed(buffer, count)
-                protocol.buffer_updated(count)
-                return count
-        filled, records, more = self._fill(buffer, count)
-        if self._pass_on(buffer, filled, records, more, fed):
-            filled += self._deliver_rest()
-        return filled
-
-    def _deliver_rest(self) -> int:
-        """Fill one buffer of the endpoint after the other, until no record is whole or the endpoint stops reading.
-
-        Return the bytes of data that the endpoint got.
-        """
-        data = 0
-        while not self._paused and not self._replying and self._phase is OPEN:
+        session, data = self._session, 0
+        while True:
             # The protocol may have changed since the last buffer: a client becomes a relay.
             protocol = self._protocol
             assert protocol is not None
-            self._shared.incoming.write(self._held)
-            fed, self._held = len(self._held), b""
             buffer = protocol.get_buffer(-1)
-            filled, records, more = self._fill(buffer, 0)
-            data += filled
-            if not self._pass_on(buffer, filled, records, more, fed):
-                break
-        return data
+            count = session.receive(cipher, buffer)
+            flags = session.flags
+            if flags & OWN:
+                self._send_own()
+            if count:
+                data += count
+                if self._frames is not None:
+                    self._frames.feed(buffer, count)
+                protocol.buffer_updated(count)
+            if not flags & MORE:
+                if (flags or self._fin_waits) and self._phase is OPEN:
+                    self._after_records(flags)
+                return data
+            if self._halted or self._phase is not OPEN:
+                return data
+            cipher = _NOTHING
 
-    def _fill(self, buffer: memoryview, filled: int) -> tuple[int, int, bool]:
-        """Decrypt into `buffer` from `filled` on; return the new fill, its records, and whether more can be decrypted.
+    def _deliver_in_turn(self, cipher: memoryview) -> None:
+        """Deliver a read that may take long, in the loop budget's time; rest if there is more, or if the read was slow.
 
-        Bytes that are in the buffer already are one record.
+        A read of 4 KiB may hold 150 key updates. Bulk reads of a relay are not left to a later turn: that would cost a
+        copy of each.
         """
-        incoming, decrypt, room = self._shared.incoming, self._decrypt, len(buffer)
-        records = 1 if filled else 0
-        try:
-            while filled < room:
-                # Decrypting an empty BIO would raise, which costs as much as a small record. OpenSSL holds no rest of
-                # the last record: the buffer had room for all of it.
-                if filled and not incoming.pending:
-                    return filled, records, False
-                count = decrypt(room, buffer[filled:])
-                if not count:
-                    self._fin_waits = self._notified = True
-                    return filled, records, False
-                filled += count
-                records += 1
-        except ssl.SSLError as error:
-            self._note_error(error)
-            return filled, records, False
-        return filled, records, incoming.pending > 0 or self._ssl_object.pending() > 0
+        budget, nbytes = self._shared.reads, len(cipher)
+        little = self._slow_reads > 0 or self._shared.room <= SMALL_READ_BYTES
+        if little and budget.spent():
+            self._session.keep(bytes(cipher))
+            self._rest()
+            return
+        began = budget.now()
+        data = self._deliver(cipher)
+        if nbytes - 2 * data > COSTLY_READ_BYTES and budget.now() - began > SLOW_SECONDS:
+            self._slow_reads = SLOW_READS
+            self._rest()
+        elif little:
+            self._slow_reads = max(0, self._slow_reads - 1)
+            if nbytes >= SMALL_READ_BYTES:
+                self._rest()
 
-    def _note_error(self, error: ssl.SSLError) -> None:
-        if isinstance(error, ssl.SSLZeroReturnError):
-            self._fin_waits = self._notified = True
-        elif not isinstance(error, ssl.SSLWantReadError):
-            self._failure = TlsFailed(DisconnectCause.TLS_ERROR, "broken", describe(error))
+    def _rest(self) -> None:
+        """Read no more until this connection's next turn: libuv reads a busy socket up to 32 times an iteration."""
+        if not self._resting and self._raw is not None and self._phase is OPEN:
+            self._resting = True
+            self._raw.pause_reading()
+            self._shared.reads.defer_cheap(self._rested)
 
-    def _pass_on(self, buffer: memoryview, count: int, records: int, more: bool, fed: int) -> bool:
-        """Pass `count` bytes of `records` in `buffer`, decrypted from `fed` bytes, to the endpoint; return `more`.
+    def _rested(self) -> None:
+        self._resting = False
+        if self._raw is not None and not self._paused:
+            self._shared.reads.charge(READ_SECONDS)
+        self._continue_reading()
 
-        The ciphertext that is left is in `_held` then.
-        """
-        protocol, incoming = self._protocol, self._shared.incoming
-        assert protocol is not None
-        # Empty the BIOs first: other connections use them during the calls below.
-        if incoming.pending:
-            self._held = incoming.read()
-            fed -= len(self._held)
-        self._count_idle(fed, count, records)
-        replies = self._flush()
-        if replies:
-            self._await_replies(len(replies))
-        if count:
-            if self._frames is not None:
-                self._frames.feed(buffer, count)
-            protocol.buffer_updated(count)
-        if not more and self._phase is OPEN:
-            self._after_decryption()
-        return more
+    def _send_own(self) -> bytes:
+        """Write the records that the session made by itself; once it is open, read no more until they have left."""
+        records = self._session.take_own()
+        if records and self._raw is not None and not self._raw.is_closing():
+            self._raw.write(records)
+            if self._phase is OPEN and not self._replying:
+                self._replying = True
+                self._raw.pause_reading()
+                if not self._stalled:
+                    asyncio.get_running_loop().call_soon(self._replies_left)
+        return records
 
-    def _after_decryption(self) -> None:
-        if self._failure is not None:
+    def _replies_left(self) -> None:
+        if self._replying and not self._stalled:
+            self._replying = False
+            self._continue_reading()
+
+    def _after_records(self, flags: int) -> None:
+        if flags & FAILED:
+            self._failure = failed(DisconnectCause.TLS_ERROR, self._session.failure, "broken")
             self._break()
-        elif self._fin_waits and not self._paused:
+        elif (flags & PEER_CLOSED or self._fin_waits) and not self._paused:
             self._fin_waits = False
-            self._held = b""
             self._stream_ended()
 
     def _stream_ended(self) -> None:
@@ -271,19 +276,12 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
             self._protocol.eof_received()
 
     def _break(self) -> None:
-        """Close the connection after an invalid record; OpenSSL's alert about it goes out if the kernel takes it."""
+        """Close the connection after an invalid record; the alert about it goes out if the kernel takes it."""
         assert self._raw is not None
         self._phase = TlsPhase.CLOSING
         self._raw.close()
         if self._raw.get_write_buffer_size():
             self._raw.abort()
-
-    def _flush(self) -> bytes:
-        """Write the records that OpenSSL made by itself, and return them."""
-        records = self._shared.outgoing.read()
-        if records and self._raw is not None and not self._raw.is_closing():
-            self._raw.write(records)
-        return records
 
     # --- handshake --------------------------------------------------------------------------------
 
@@ -313,7 +311,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         if self._phase is not TlsPhase.HANDSHAKE or handshake is None:
             return
         try:
-            if handshake.step(self._flush):
+            if handshake.step(self._send_own):
                 self._open(handshake)
             elif handshake.ready():
                 self._shared.loop_budget.defer_cheap(self._continue_handshake)
@@ -327,7 +325,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
     def _open(self, handshake: Handshake) -> None:
         assert self._raw is not None
         self._phase = OPEN
-        self._held = handshake.received
+        self._session.keep(handshake.received)
         protocol = self._protocol = cast(BufferedEndpoint, handshake.make_protocol())
         # Drop the handshake: its callables refer to the code that waited for the end of it.
         self._handshake = None
@@ -341,7 +339,6 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         """Close the connection before there is an endpoint above, and call `on_failure`."""
         self._phase = TlsPhase.CLOSING
         handshake, self._handshake = self._handshake, None
-        self._shared.outgoing.read()
         if self._raw is not None and not self._raw.is_closing():
             self._raw.close()
             if self._raw.get_write_buffer_size():
@@ -352,7 +349,7 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
     # --- towards the endpoint: reading ------------------------------------------------------------
 
     def pause_reading(self) -> None:
-        """Stop reading; bytes that are read already stay here, less than a small read and a record."""
+        """Stop reading; bytes that are read already stay in the session, less than a small read and a record."""
         self._paused = True
         if self._raw is not None:
             self._raw.pause_reading()
@@ -362,20 +359,26 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         if not self._paused:
             return
         self._paused = False
-        if self._has_rest or self._fin_waits:
+        if self._fin_waits or self._session.flags:
             asyncio.get_running_loop().call_soon(self._continue_reading)
         else:
             self._resume_raw()
 
     def _continue_reading(self) -> None:
-        if self._paused or self._replying or self._resting or self._phase is not OPEN:
+        if self._halted or self._phase is not OPEN:
             return
-        if self._has_rest and not self._ended:
-            self._deliver_rest()
-        elif self._fin_waits:
-            self._after_decryption()
+        flags = self._session.flags
+        if flags & MORE and not self._ended:
+            self._deliver(_NOTHING)
+        elif flags or self._fin_waits:
+            self._after_records(flags)
         if not self._paused and self._phase is OPEN:
             self._resume_raw()
+
+    def _resume_raw(self) -> None:
+        # uvloop raises for a transport that was reset but has not called `connection_lost` yet.
+        if self._raw is not None and not (self._replying or self._resting) and not self._raw.is_closing():
+            self._raw.resume_reading()
 
     def is_reading(self) -> bool:
         """Return whether the endpoint reads."""
@@ -387,11 +390,54 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
 
     @property
     def truncation(self) -> Truncation | None:
-        if not self._ended or self._notified or self._frames is None:
+        if not self._ended or self._frames is None or self._session.flags & PEER_CLOSED:
             return None
         return Truncation.INSIDE_FRAME if self._frames.inside else Truncation.BETWEEN_FRAMES
 
+    # --- towards the endpoint: writing ------------------------------------------------------------
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Seal `data` and write it, or do nothing if the connection is closing."""
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Seal several pieces and write them with one call; keep no reference to them."""
+        if self._phase is not OPEN or self._raw is None:
+            return
+        try:
+            records = self._session.seal(list(list_of_data))
+        except ValueError as error:
+            self._failure = failed(DisconnectCause.TLS_ERROR, error.args, "broken")
+            self.abort()
+            return
+        if records:
+            self._raw.write(records)
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the limits of the plain transport, which count ciphertext."""
+        if self._raw is not None:
+            self._raw.set_write_buffer_limits(high, low)
+
+    def get_write_buffer_size(self) -> int:
+        """Return the bytes of ciphertext in user space: the plaintext of a write is never kept."""
+        return 0 if self._raw is None else self._raw.get_write_buffer_size()
+
+    def can_write_eof(self) -> bool:
+        """Return False: few peers go on sending after they got close_notify."""
+        return False
+
     # --- towards the endpoint: the rest -----------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return `tls_session`, `peer_certificate` (DER or None), or what the plain transport knows.
+
+        aiohttp asks for `sslcontext`, to know whether a request came by https.
+        """
+        if name in ("tls_session", "sslcontext"):
+            return self._session
+        if name == "peer_certificate":
+            return next(iter(self._session.peer_certificates()), None)
+        return default if self._raw is None else self._raw.get_extra_info(name, default)
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         """Replace the endpoint."""
@@ -401,13 +447,15 @@ class TlsTransport(asyncio.BufferedProtocol, ReadTurns, SealedStream):
         """Return the endpoint; None before the end of the handshake."""
         return cast(asyncio.BaseProtocol, self._protocol)
 
+    def is_closing(self) -> bool:
+        """Return whether writes are ignored, because the connection closes or has failed."""
+        return self._phase is TlsPhase.CLOSING
+
     def close(self) -> None:
         """Send close_notify after the written bytes, and close."""
-        if self._phase is OPEN:
-            # `unwrap` raises as long as the peer's close_notify is missing; we do not wait for it.
-            with suppress(ssl.SSLError):
-                self._ssl_object.unwrap()
-            self._flush()
+        if self._phase is OPEN and self._raw is not None and not self._raw.is_closing():
+            with suppress(ValueError):
+                self._raw.write(self._session.close_notify())
         self._phase = TlsPhase.CLOSING
         if self._raw is not None:
             self._raw.close()

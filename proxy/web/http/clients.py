@@ -4,7 +4,6 @@ Rule: credentials are verified before any work is done for them; a client's own 
 another principal, is ignored.
 """
 
-import ssl
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
@@ -140,5 +139,5 @@ def asks_on_loopback(request: "BaseRequest", accepted_from: str) -> bool:
 def certificate_of(request: "BaseRequest") -> bytes | None:
     """Return the certificate of the client's TLS connection as DER, None without one."""
     transport = request.transport
-    session = transport.get_extra_info("ssl_object") if transport is not None else None
-    return session.getpeercert(binary_form=True) if isinstance(session, ssl.SSLObject) else None
+    found = transport.get_extra_info("peer_certificate") if transport is not None else None
+    return found if isinstance(found, bytes) else None

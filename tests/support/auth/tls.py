@@ -21,6 +21,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.pem import CERTIFICATES, KEYS, of_kind
+from proxy.net.tls.session import TlsConfig, TlsSession, new_config, new_session
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
@@ -71,6 +73,30 @@ def server_context(own: trustme.LeafCert | None = None, clients_from: str | None
         authority(clients_from).configure_trust(context)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+@cache
+def served_config() -> TlsConfig:
+    """Give the proxy's own settings of a port that asks for no certificates."""
+    return _config(server_side=True, own=certificate())
+
+
+@cache
+def calling_config(of: str = "first") -> TlsConfig:
+    """Give the proxy's own settings towards brokers of an authority."""
+    return _config(server_side=False, trusted=authority(of))
+
+
+def _config(*, server_side: bool, own: trustme.LeafCert | None = None, trusted: trustme.CA | None = None) -> TlsConfig:
+    roots = [] if trusted is None else of_kind(trusted.cert_pem.bytes(), CERTIFICATES)
+    chain = [] if own is None else [each for pem in own.cert_chain_pems for each in of_kind(pem.bytes(), CERTIFICATES)]
+    key = b"" if own is None else of_kind(own.private_key_pem.bytes(), KEYS)[0]
+    return new_config(
+        server_side=server_side, chain=chain, key=key, roots=roots, lists=[], verify=2 * bool(roots),
+        check_name=not server_side, versions=[], suites=[],
+        # A peer that closes with a ticket unread sends an RST.
+        resumes=False,
+    )  # fmt: skip
 
 
 def show_chain(context: ssl.SSLContext, directory: Path, count: int) -> ssl.SSLContext:
@@ -165,6 +191,34 @@ class Sealer:
         self.incoming.write(data)
 
 
+class Refused(Exception):
+    """A session has failed; the text says why."""
+
+
+def hands_shaken(
+    config: TlsConfig, peer: ssl.SSLContext, name: str = "", session: ssl.SSLSession | None = None
+) -> tuple[TlsSession, ssl.SSLObject]:
+    """Give both ends of a connection in memory; raises Refused, or ssl.SSLError if the peer refuses.
+
+    With a `name` the session is the client's.
+    """
+    ours = new_session(config, name)
+    incoming, outgoing, no_room = ssl.MemoryBIO(), ssl.MemoryBIO(), memoryview(bytearray())
+    theirs = peer.wrap_bio(incoming, outgoing, bool(name), None if name else HOST, session)
+    for _ in range(4):
+        incoming.write(ours.take_own())
+        with suppress(ssl.SSLWantReadError):
+            theirs.do_handshake()
+        ours.receive(outgoing.read(), no_room)
+        if ours.failure is not None:
+            raise Refused(ours.failure[1])
+    incoming.write(ours.take_own() + ours.seal([b"x"]))
+    # What a server says behind the handshake comes with the first data.
+    assert theirs.read(1) == b"x"
+    assert not ours.handshaking
+    return ours, theirs
+
+
 class TlsPeer(Peer):
     """The other end of an endpoint, over TLS."""
 
@@ -230,14 +284,13 @@ async def tls_link(
         endpoint = kind(loop, SharedReadBuffer(), watcher)
         failures: list[TlsFailed] = []
         shared = TlsShared(LoopBudget(loop, perf_counter)) if shared is None else shared
-        transport = TlsTransport(shared, server_context(), lambda: endpoint, failures.append, server_side=True)
+        transport = TlsTransport(shared, served_config(), lambda: endpoint, failures.append)
         await loop.create_connection(lambda: transport, sock=served)
         peer = TlsPeer(client, client_context() if context is None else context)
         await peer.sealer.shake(client)
         await eventually(lambda: endpoint.transport is not None or endpoint.ends)
         try:
             yield endpoint, peer
-            assert (shared.incoming.pending, shared.outgoing.pending) == (0, 0)
         finally:
             peer.close()
             endpoint.abort(DisconnectCause.SHUTDOWN)

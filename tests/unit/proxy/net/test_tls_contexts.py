@@ -2,6 +2,7 @@
 
 import ssl
 import time
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,8 +15,17 @@ from proxy.core.log import open_log
 from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.files import TlsFiles, check
-from proxy.net.tls.suites import TLS_1_3_SUITES, BadTlsSetting, openssl_name, restrict
-from tests.support.auth.tls import PemFiles, authority, certificate
+from proxy.net.tls.session import TlsConfig, new_session
+from proxy.net.tls.suites import BadTlsSetting, versions_and_suites
+from tests.support.auth.tls import (
+    PemFiles,
+    Refused,
+    authority,
+    certificate,
+    client_context,
+    hands_shaken,
+    server_context,
+)
 
 
 @pytest.fixture
@@ -28,9 +38,26 @@ def config(**keys: object) -> Config:
     return Config.load(overrides=given | {key: str(value) for key, value in keys.items()})
 
 
-def context(**keys: object) -> ssl.SSLContext:
-    (settings,) = context_settings(config(**keys))
-    return load(settings, time.time()).context
+def settings(**keys: object) -> TlsConfig:
+    (made,) = context_settings(config(**keys))
+    return load(made, time.time()).config
+
+
+def client(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
+    made = client_context()
+    made.minimum_version = made.maximum_version = version
+    if ciphers:
+        made.set_ciphers(ciphers)
+    return made
+
+
+def spoken(served: TlsConfig) -> set[str]:
+    """Give the versions that a server speaks."""
+    found = set()
+    for version in (OLD, NEW):
+        with suppress(Refused):
+            found.add(hands_shaken(served, client(version))[0].agreed[0])
+    return found
 
 
 def faults(**keys: object) -> list[str]:
@@ -44,28 +71,48 @@ def faults(**keys: object) -> list[str]:
 
 @pytest.mark.threat("old-tls-version")
 def test_a_server_speaks_1_2_and_1_3_and_asks_for_no_certificate(files: PemFiles) -> None:
-    made = context(**files.server_keys)
-    assert (made.minimum_version, made.maximum_version) == (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)
-    assert made.verify_mode is ssl.CERT_NONE
-    assert made.num_tickets == 1
-    for option in (ssl.OP_NO_RENEGOTIATION, ssl.OP_NO_COMPRESSION):
-        assert made.options & option
+    served = settings(**files.server_keys)
+    assert spoken(served) == {"TLSv1.2", "TLSv1.3"}
+    hello = bytearray(_hello())
+    # TLS 1.1, in the record and in the hello.
+    hello[2] = hello[10] = 2
+    session = new_session(served, "")
+    session.receive(bytes(hello), memoryview(bytearray()))
+    assert session.failure is not None
+    assert session.failure[0] == "version_or_cipher"
 
 
-def test_brokers_are_verified_by_certificate_and_name(files: PemFiles) -> None:
-    made = context(**files.broker_keys)
-    assert (made.verify_mode, made.check_hostname) == (ssl.CERT_REQUIRED, True)
-    made = context(**files.broker_keys, tlsHostnameVerificationEnabled="false")
-    assert (made.verify_mode, made.check_hostname) == (ssl.CERT_REQUIRED, False)
-    made = context(**files.broker_keys, tlsAllowInsecureConnection="true")
-    assert (made.verify_mode, made.check_hostname) == (ssl.CERT_NONE, False)
+def _hello() -> bytes:
+    made = client(OLD)
+    outgoing = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        made.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize(
+    ("keys", "name", "whose", "refused"),
+    [
+        ({}, "localhost", "first", None),
+        ({}, "elsewhere", "first", "hostname mismatch"),
+        ({}, "localhost", "second", "nobody trusted has signed it"),
+        ({"tlsHostnameVerificationEnabled": "false"}, "elsewhere", "first", None),
+        ({"tlsHostnameVerificationEnabled": "false"}, "localhost", "second", "nobody trusted has signed it"),
+        ({"tlsAllowInsecureConnection": "true"}, "elsewhere", "second", None),
+    ],
+)
+def test_brokers_are_verified_by_certificate_and_name(
+    files: PemFiles, keys: dict[str, str], name: str, whose: str, refused: str | None
+) -> None:
+    broker = server_context(certificate(whose))
+    with nullcontext() if refused is None else pytest.raises(Refused, match=refused):
+        hands_shaken(settings(**files.broker_keys, **keys), broker, name)
 
 
 def test_the_web_port_has_its_own_versions_and_falls_back_to_the_others(files: PemFiles) -> None:
     pair = {"tlsCertificateFilePath": files.certificate, "tlsKeyFilePath": files.key, "webServicePortTls": 0}
-    assert context(**pair, tlsProtocols="TLSv1.3").minimum_version is ssl.TLSVersion.TLSv1_3
-    made = context(**pair, tlsProtocols="TLSv1.3", webServiceTlsProtocols="TLSv1.2")
-    assert made.maximum_version is ssl.TLSVersion.TLSv1_2
+    assert spoken(settings(**pair, tlsProtocols="TLSv1.3")) == {"TLSv1.3"}
+    assert spoken(settings(**pair, tlsProtocols="TLSv1.3", webServiceTlsProtocols="TLSv1.2")) == {"TLSv1.2"}
 
 
 def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> None:
@@ -151,55 +198,47 @@ def test_a_certificate_that_is_none_has_no_expiry(cut: int) -> None:
 
 # --- versions and suites --------------------------------------------------------------------------
 
+OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
+OLD_SUITE = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
+NEW_SUITE = "TLS_AES_256_GCM_SHA384"
+TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+
 
 @pytest.mark.parametrize(
     ("standard", "openssl"),
     [
-        ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
+        (OLD_SUITE, "ECDHE-RSA-AES128-GCM-SHA256"),
         ("TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "ECDHE-ECDSA-AES256-GCM-SHA384"),
         ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", "ECDHE-RSA-CHACHA20-POLY1305"),
-        ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256", "ECDHE-RSA-AES128-SHA256"),
-        ("TLS_RSA_WITH_AES_256_CBC_SHA", "AES256-SHA"),
-        ("TLS_DHE_RSA_WITH_AES_256_GCM_SHA384", "DHE-RSA-AES256-GCM-SHA384"),
-        ("ECDHE-RSA-AES128-GCM-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"),
     ],
 )
-def test_standard_names_are_openssls_too(standard: str, openssl: str) -> None:
-    assert openssl_name(standard) == openssl
-    restrict(_fresh(), (), "p", (standard,), "c")
+def test_a_suite_has_the_names_of_java_and_of_openssl(standard: str, openssl: str) -> None:
+    assert versions_and_suites((), "p", (standard,), "c") == versions_and_suites((), "p", (openssl,), "c")
 
 
-def _fresh() -> ssl.SSLContext:
-    return ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-
-def _versions(protocols: tuple[str, ...], ciphers: tuple[str, ...]) -> tuple[ssl.TLSVersion, ssl.TLSVersion]:
-    made = _fresh()
-    restrict(made, protocols, "tlsProtocols", ciphers, "tlsCiphers")
-    return made.minimum_version, made.maximum_version
-
-
-OLD, NEW = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
-OLD_SUITE = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256"
-ALL_NEW = tuple(sorted(TLS_1_3_SUITES))
+def test_only_the_suites_that_are_named_are_used(files: PemFiles) -> None:
+    served = settings(**files.server_keys, tlsCiphers="TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,TLS_AES_128_GCM_SHA256")
+    assert hands_shaken(served, client(NEW))[1].cipher()[0] == "TLS_AES_128_GCM_SHA256"  # type: ignore[index]
+    with pytest.raises(Refused, match="no cipher suite in common"):
+        hands_shaken(served, client(OLD, "ECDHE-ECDSA-AES128-GCM-SHA256"))
 
 
 @pytest.mark.parametrize(
     ("protocols", "ciphers", "expected"),
     [
-        ((), (), (OLD, NEW)),
-        (("TLSv1.2",), (), (OLD, OLD)),
-        (("tlsv1.3", "TLSv1.2"), (), (OLD, NEW)),
-        ((), (OLD_SUITE,), (OLD, OLD)),
-        ((), (OLD_SUITE, *ALL_NEW), (OLD, NEW)),
-        ((), ALL_NEW, (NEW, NEW)),
-        (("TLSv1.3",), (OLD_SUITE, *ALL_NEW), (NEW, NEW)),
+        ((), (), [TLS_1_2, TLS_1_3]),
+        (("TLSv1.2",), (), [TLS_1_2]),
+        (("tlsv1.3", "TLSv1.2"), (), [TLS_1_3, TLS_1_2]),
+        ((), (OLD_SUITE,), [TLS_1_2]),
+        ((), (OLD_SUITE, NEW_SUITE), [TLS_1_2, TLS_1_3]),
+        ((), (NEW_SUITE,), [TLS_1_3]),
+        (("TLSv1.3",), (OLD_SUITE, NEW_SUITE), [TLS_1_3]),
     ],
 )
 def test_a_version_needs_suites_and_to_be_named(
-    protocols: tuple[str, ...], ciphers: tuple[str, ...], expected: tuple[ssl.TLSVersion, ssl.TLSVersion]
+    protocols: tuple[str, ...], ciphers: tuple[str, ...], expected: list[int]
 ) -> None:
-    assert _versions(protocols, ciphers) == expected
+    assert versions_and_suites(protocols, "tlsProtocols", ciphers, "tlsCiphers")[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -207,9 +246,10 @@ def test_a_version_needs_suites_and_to_be_named(
     [
         (("TLSv1.1",), (), "tlsProtocols", "older versions are not spoken"),
         (("SSLv3", "TLSv1.2"), (), "tlsProtocols", "TLSv1.3 and TLSv1.2"),
-        ((), ("TLS_NO_SUCH_WITH_SUITE",), "tlsCiphers", "cipher suites that OpenSSL has"),
-        ((), ("ALL",), "tlsCiphers", "cipher suites that OpenSSL has"),
-        ((), (OLD_SUITE, "TLS_AES_256_GCM_SHA384"), "tlsCiphers", "all suites of TLS 1.3"),
+        ((), ("TLS_NO_SUCH_WITH_SUITE",), "tlsCiphers", "one of TLS_AES_128_GCM_SHA256"),
+        ((), ("TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",), "tlsCiphers", "one of TLS_AES_128_GCM_SHA256"),
+        ((), ("TLS_RSA_WITH_AES_256_CBC_SHA",), "tlsCiphers", "one of TLS_AES_128_GCM_SHA256"),
+        ((), ("ALL",), "tlsCiphers", "one of TLS_AES_128_GCM_SHA256"),
         (("TLSv1.3",), (OLD_SUITE,), "tlsCiphers", "a suite of TLSv1.3"),
     ],
 )
@@ -217,7 +257,7 @@ def test_what_cannot_be_had_is_refused_by_name(
     protocols: tuple[str, ...], ciphers: tuple[str, ...], key: str, expected: str
 ) -> None:
     with pytest.raises(BadTlsSetting, match=expected) as caught:
-        _versions(protocols, ciphers)
+        versions_and_suites(protocols, "tlsProtocols", ciphers, "tlsCiphers")
     assert caught.value.key == key
 
 
@@ -226,4 +266,18 @@ def test_authorities_need_not_have_signed_themselves(tmp_path: Path) -> None:
     middle = authority("first").create_child_ca()
     files = PemFiles.write(tmp_path)
     files.trust.write_bytes(middle.cert_pem.bytes())
-    assert context(**files.broker_keys).verify_flags & ssl.VERIFY_X509_PARTIAL_CHAIN
+    broker = server_context(middle.issue_cert("localhost"))
+    hands_shaken(settings(**files.broker_keys), broker, "localhost")
+
+
+def test_a_certificate_in_the_trust_file_is_trusted_itself_as_long_as_it_is_in_force(tmp_path: Path) -> None:
+    files = PemFiles.write(tmp_path)
+    own = trustme.CA().issue_cert("localhost")
+    files.trust.write_bytes(own.cert_chain_pems[0].bytes())
+    hands_shaken(settings(**files.broker_keys), server_context(own), "localhost")
+    with pytest.raises(Refused, match="elsewhere"):
+        hands_shaken(settings(**files.broker_keys), server_context(own), "elsewhere")
+    expired = trustme.CA().issue_cert("localhost", not_after=datetime(2020, 1, 1, tzinfo=UTC))
+    files.trust.write_bytes(expired.cert_chain_pems[0].bytes())
+    with pytest.raises(Refused, match="expired"):
+        hands_shaken(settings(**files.broker_keys), server_context(expired), "localhost")

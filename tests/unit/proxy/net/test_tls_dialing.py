@@ -17,7 +17,7 @@ from proxy.core.tasks import TaskScope
 from proxy.net.tls.brokers import BrokerTls
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SharedReadBuffer
-from tests.support.auth.tls import Sealer, certificate, client_context, server_context
+from tests.support.auth.tls import Sealer, calling_config, certificate, server_context
 from tests.support.clients.async_client import LOOPBACK
 from tests.support.loops.async_tests import on_both_loops
 from tests.support.loops.loops import eventually
@@ -47,8 +47,7 @@ class Calls:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
         shared = TlsShared(LoopBudget(loop, perf_counter))
-        context = client_context()
-        tls = BrokerTls(loop, shared, lambda: context, self.counters.tls) if with_tls else None
+        tls = BrokerTls(loop, shared, calling_config, self.counters.tls) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, patient(5.0) if timeout_seconds is None else timeout_seconds, tls)
 
     async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:
@@ -109,7 +108,7 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> No
     with listening() as listener:
         scope.start(answer(listener))
         calls = Calls(timeout_seconds=None if said else 0.05)
-        with pytest.raises(BrokerUnavailable, match="wrong version" if said else "brokerProxyConnectTimeoutMs"):
+        with pytest.raises(BrokerUnavailable, match="does not speak tls" if said else "brokerProxyConnectTimeoutMs"):
             await calls.to(listener)
         assert calls.handshakes("done") == 0
     await scope.emptied()
