@@ -20,7 +20,7 @@ NEVER_SECONDS = 3600.0
 PATIENT: dict[str, Any] = {"handshakeTimeoutMillis": 3_600_000, "acceptBacklog": 1024}
 CROWD_ADDRESS = "127.0.0.2"
 MANY = 200
-DEPTH = 20
+DEPTH = 6
 
 
 def times(monkeypatch: pytest.MonkeyPatch, place: float, least: float) -> None:

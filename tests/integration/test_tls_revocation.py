@@ -90,6 +90,7 @@ async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles,
     ("contents", "says"),
     [
         (lambda: revocation_list(valid=timedelta(days=-1)), "with a list that expired at"),
+        (lambda: revocation_list(numbered=False), "openssl ca -gencrl -crlexts crl_ext"),
         (lambda: b"", "a PEM file with certificate revocation lists"),
         (
             lambda: b"-----BEGIN X509 CRL-----\nAAAA\n-----END X509 CRL-----\n",
@@ -101,7 +102,7 @@ async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles,
         (lambda: with_authority("X509 CERTIFICATE"), "with a block 'X509 CERTIFICATE'"),
         (lambda: with_authority("TRUSTED CERTIFICATE"), "with a block 'TRUSTED CERTIFICATE'"),
     ],
-    ids=["expired", "empty", "garbage", "truncated", "certificate", "old name", "trusted"],
+    ids=["expired", "without extensions", "empty", "garbage", "truncated", "certificate", "old name", "trusted"],
 )
 async def test_what_is_no_list_in_force_is_a_fault_of_its_key(
     files: PemFiles, tmp_path: Path, contents: Any, says: str

@@ -7,7 +7,7 @@ the log of handshakes would say why.
 import base64
 import os
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -17,14 +17,15 @@ from proxy.net.tls.suites import BadTlsSetting
 
 _SEQUENCE: Final = 0x30
 _INTEGER: Final = 0x02
-_TIMES: Final = (0x17, 0x18)
+_TIMES: Final = (b"\x17", b"\x18")
+_EXTENSIONS: Final = b"\xa0"
 _EXPECTED: Final = "a PEM file with certificate revocation lists"
 
 
-def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[bytes], float | None]:
+def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[bytes], float]:
     """Return the lists of `pem`, the contents of the file at `path`, in DER, and when the first expires.
 
-    None if none ever does; raises BadTlsSetting.
+    Raises BadTlsSetting.
     """
     try:
         found = blocks(pem)
@@ -33,16 +34,16 @@ def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[
         lists = [der for _, der in found]
         if not lists:
             raise BadTlsSetting(key, repr(path), _EXPECTED)
-        if any(map(_is_first_version, lists)):
-            expected = "lists of version 2 (`openssl ca -gencrl -crlexts crl_ext`, with `crlNumber` in that section)"
-            raise BadTlsSetting(key, f"{path!r} with a list of version 1", expected)
-        expiries = list(_expiries(lists))
+        expiries = [_expiry(der) for der in lists]
     except BadTlsSetting:
         raise
     except ValueError as error:
         raise BadTlsSetting(key, repr(path), _EXPECTED) from error
-    first = min((each for each in expiries if each is not None), default=None)
-    if first is not None and first <= now:
+    if None in expiries:
+        expected = "lists of version 2 (`openssl ca -gencrl -crlexts crl_ext`, with `crlNumber` in that section)"
+        raise BadTlsSetting(key, f"{path!r} with a list of version 1, or without an end", expected)
+    first = min(each for each in expiries if each is not None)
+    if first <= now:
         ended = datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds")
         raise BadTlsSetting(key, f"{path!r} with a list that expired at {ended}", "lists that are in force")
     return lists, first
@@ -59,19 +60,20 @@ def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 
-def _is_first_version(der: bytes) -> bool:
+def _expiry(der: bytes) -> float | None:
+    """Return the Unix time of `nextUpdate` of a list (RFC 5280, 5.1); None for a list that sessions do not take.
+
+    They take those of the RFC: of version 2, with this field and with extensions.
+    """
     outer, _ = der_element(der, _SEQUENCE)
     rest, _ = der_element(outer, _SEQUENCE)
-    return rest[:1] != bytes((_INTEGER,))
-
-
-def _expiries(lists: Iterable[bytes]) -> Iterator[float | None]:
-    """Yield the Unix time of `nextUpdate` of each list (RFC 5280, 5.1); None for a list without this field."""
-    for each in lists:
-        outer, _ = der_element(each, _SEQUENCE)
-        rest, _ = der_element(outer, _SEQUENCE)
-        if rest[:1] == bytes((_INTEGER,)):
-            _, rest = der_element(rest)
-        for _ in ("signature", "issuer", "this update"):
-            _, rest = der_element(rest)
-        yield der_time(rest) if rest[:1] and rest[0] in _TIMES else None
+    if rest[:1] != bytes((_INTEGER,)):
+        return None
+    for _ in ("version", "signature", "issuer", "this update"):
+        _, rest = der_element(rest)
+    if rest[:1] not in _TIMES:
+        return None
+    found = der_time(rest)
+    while rest and rest[:1] != _EXTENSIONS:
+        _, rest = der_element(rest)
+    return found if rest else None

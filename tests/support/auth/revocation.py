@@ -12,7 +12,10 @@ from tests.support.auth.tls import authority
 
 
 def revocation_list(
-    of: str = "first", revoked: Iterable[trustme.LeafCert] = (), valid: timedelta = timedelta(days=1)
+    of: str = "first",
+    revoked: Iterable[trustme.LeafCert] = (),
+    valid: timedelta = timedelta(days=1),
+    numbered: bool = True,
 ) -> bytes:
     """Return the list of an authority, as PEM, that names `revoked` and began a week ago."""
     issuer = authority(of)
@@ -21,6 +24,8 @@ def revocation_list(
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     now = datetime.now(UTC)
     builder = x509.CertificateRevocationListBuilder(certificate.subject, now - timedelta(days=7), now + valid)
+    if numbered:
+        builder = builder.add_extension(x509.CRLNumber(1), critical=False)
     for leaf in revoked:
         serial = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes()).serial_number
         entry = x509.RevokedCertificateBuilder(serial, now - timedelta(days=7)).build()
