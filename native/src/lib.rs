@@ -9,14 +9,14 @@ pub mod relay;
 #[cfg(feature = "loom")]
 #[path = "relay/modelled.rs"]
 pub mod relay;
-#[cfg(feature = "tls")]
+#[cfg_attr(not(feature = "tls"), path = "no_tls.rs")]
 pub mod tls;
 pub mod topic_list;
 mod wire;
 
 #[cfg(feature = "python")]
 mod python_lists;
-#[cfg(all(feature = "python", feature = "tls"))]
+#[cfg(feature = "python")]
 mod python_tls;
 
 #[cfg(feature = "python")]
@@ -35,7 +35,6 @@ mod python {
             module.add("__version__", env!("CARGO_PKG_VERSION"))?;
             // The number of the interface with Python (proxy/core/native.py): both sides change it together.
             module.add("ENGINE_ABI", 9)?;
-            #[cfg(feature = "tls")]
             crate::python_tls::register(module)?;
             crate::relay::python::register(module)
         }

@@ -90,6 +90,11 @@ impl TlsSession {
         self.session.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// Takes the session: the relay engine goes on with it.
+    pub fn take(&self) -> PyResult<Box<Session>> {
+        self.lock().take().ok_or_else(gone)
+    }
+
     /// Calls with the session; a panic of what bytes of a peer have done ends it.
     fn with<T>(&self, act: impl FnOnce(&mut Session) -> T) -> PyResult<T> {
         let mut held = self.lock();

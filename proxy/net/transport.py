@@ -15,13 +15,16 @@ from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from protocol.proxy_header import HostPort
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.ended_sockets import RESET_ON_CLOSE, EndedSocket, Left
 from proxy.net.hangup import HangupWatcher
+
+if TYPE_CHECKING:
+    from proxy.net.tls.session import TlsSession
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
@@ -78,6 +81,10 @@ class SealedStream:
     @property
     def truncation(self) -> Truncation | None:
         """Return where the stream has ended without close_notify; None if it goes on, or ended with close_notify."""
+        raise NotImplementedError
+
+    def leave(self) -> "tuple[asyncio.Transport, TlsSession]":
+        """Return the plain transport and the session, with which others go on; this transport is over."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""The choice of an engine for each relay: the threads for plain sockets, the event loop for everything else.
+"""The choice of an engine for each relay: the threads, or the event loop for those that are logged.
 
 Rule: a relay is never refused because an engine has no room: the event loop takes it, which is counted and logged.
 The kernel's part of a relay's memory is bounded here, for both engines.
@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from proxy.net.transport import SealedStream
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.memory.sockets import (
     NO_SOCKET_MEMORY,
@@ -59,9 +58,8 @@ class RelayEngines:
         if self._windows is not None:
             self._windows.begin(broker)
         native = self.native
-        # OpenSSL's state and the lines of `proxyLogLevel` need the bytes in the loop.
-        sealed = isinstance(client, SealedStream) or isinstance(broker, SealedStream)
-        if native is not None and native.running and not sealed and not self._relay_log.level:
+        # The lines of `proxyLogLevel` need the bytes in the loop.
+        if native is not None and native.running and not self._relay_log.level:
             try:
                 return native.join(client, broker, order)
             except OSError as error:

@@ -13,10 +13,13 @@ import errno
 import fcntl
 import os
 import socket
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from proxy.core.errors import DisconnectCause
-from proxy.net.transport import SMALL_READ_BYTES
+from proxy.net.transport import SMALL_READ_BYTES, SealedStream
+
+if TYPE_CHECKING:
+    from proxy.net.tls.session import TlsSession
 
 # The order of the ends: client, broker.
 CLIENT: Final = 0
@@ -33,7 +36,7 @@ class NewOwner(Protocol):
 class LeavingEnd(asyncio.BufferedProtocol):
     """The protocol of a transport that is about to leave the loop, or that has just come back."""
 
-    __slots__ = ("_place", "cause", "gone", "hand_over", "received", "transport")
+    __slots__ = ("_place", "cause", "gone", "hand_over", "received", "session", "transport")
 
     def __init__(self, transport: asyncio.Transport | None = None) -> None:
         self.transport = transport
@@ -41,6 +44,8 @@ class LeavingEnd(asyncio.BufferedProtocol):
         self.cause: DisconnectCause | None = None
         self.gone = False
         self.hand_over: HandOver | None = None
+        # With TLS: what arrives, and what is written, is sealed.
+        self.session: TlsSession | None = None
         self._place = memoryview(b"")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -100,6 +105,8 @@ class HandOver:
         for end in self.ends:
             assert end.transport is not None
             end.hand_over = self
+            if isinstance(end.transport, SealedStream):
+                end.transport, end.session = end.transport.leave()
             end.transport.set_protocol(end)
         self.drained()
 

@@ -6,11 +6,15 @@ topic lists, too (`proxy/net/away.py`).
 """
 
 from enum import IntEnum
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets
 from proxy.net.away import BodyThreads
+from proxy.net.transport import Truncation
+
+if TYPE_CHECKING:
+    from proxy.net.tls.session import TlsSession
 
 
 class PairEvent(IntEnum):
@@ -40,6 +44,8 @@ class PairEnd(IntEnum):
     WRITE_STALLED = 5
     OURS = 6
     PANIC = 7
+    CUT = 8
+    TLS_ERROR = 9
 
 
 CAUSES: Final = {
@@ -50,9 +56,13 @@ CAUSES: Final = {
     PairEnd.WRITE_STALLED: DisconnectCause.WRITE_STALLED,
     PairEnd.OURS: DisconnectCause.SHUTDOWN,
     PairEnd.PANIC: DisconnectCause.INTERNAL_ERROR,
+    PairEnd.CUT: DisconnectCause.TRUNCATED,
+    PairEnd.TLS_ERROR: DisconnectCause.TLS_ERROR,
 }
 # Frames that waited for an answer when the pair ended went out, in the last value of ENDED.
 PASSED_AT_END: Final = 1
+# There, too: a peer with TLS has ended without saying so.
+TRUNCATIONS: Final = {4: Truncation.BETWEEN_FRAMES, 8: Truncation.INSIDE_FRAME}
 # The commands that a client has sent, as `seen_of` tells.
 PRODUCES: Final = 1
 CONSUMES: Final = 2
@@ -108,10 +118,13 @@ class NativePairs(BodyThreads, Protocol):
         scan: bool,
         count: bool,
         paused: tuple[int, int],
+        client_tls: "TlsSession | None",
+        broker_tls: "TlsSession | None",
     ) -> int:
         """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both.
 
-        `paused`: the reasons for which client and broker are not read from the first byte on.
+        `paused`: the reasons for which client and broker are not read from the first byte on. Sessions of TLS are the
+        engine's even then.
         """
 
     def pause(self, pair: int, direction: int, reason: int) -> None:

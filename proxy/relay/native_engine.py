@@ -1,4 +1,4 @@
-"""The relay engine on threads of its own: plain sockets, moved by the native extension (docs/adr/0037).
+"""The relay engine on threads of its own: sockets and sessions of TLS, moved by the native extension (docs/adr/0037).
 
 Python decides, the threads move and scan bytes; they never call Python. News of theirs are events, taken in bounded
 steps within the loop's budget. The same threads write topic lists for the pump (docs/adr/0045). A look each second
@@ -42,7 +42,7 @@ _STOPPER: Final = "relay stop"
 
 
 class NativeEngine:
-    """Makes relays of plain sockets; `elsewhere` takes a pair for which the threads have no room after all.
+    """Makes relays; `elsewhere` takes a pair for which the threads have no room after all.
 
     `on_died` is called with the number of a thread that has ended.
     """
@@ -109,7 +109,7 @@ class NativeEngine:
             self.loop.add_reader(self.pairs.pool_fd, self._memory_free)
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
-        """Return the relay of two plain connections; raises OSError if there are no descriptors for the hand-over."""
+        """Return the relay of two connections; raises OSError if there are no descriptors for the hand-over."""
         return NativeRelay(self, HandOver(self.loop, client, broker), order)
 
     # --- for the relays (native_relay.PairOwner) ----------------------------------------------------
@@ -118,11 +118,21 @@ class NativeEngine:
         """Return the number of the relay's new pair; None if the engine has no room, and the loop takes the pair."""
         assert relay.hand_over is not None
         fds = relay.hand_over.take()
+        client, broker = (end.session for end in relay.hand_over.ends)
         try:
             if not self._running:
                 raise RuntimeError("the relay engine is stopped")
-            pair = self.pairs.join(*fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused)
+            pair = self.pairs.join(
+                *fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused, client, broker
+            )
         except (OSError, RuntimeError) as error:
+            if client is not None or broker is not None:
+                # A session does not come back.
+                self.refused(error, "relay with tls ended: the native engine has no room")
+                for fd in fds:
+                    os.close(fd)
+                relay.finish(relay.closing or DisconnectCause.CONNECTION_RESET)
+                return None
             self.refused(error)
             self._scope.start(self._take_back(relay, fds, to_client, to_broker))
             return None
@@ -133,12 +143,14 @@ class NativeEngine:
         """Look each second whether the rest of a frame has passed."""
         self._open_frames[relay] = None
 
-    def refused(self, error: Exception) -> None:
-        """Count and log a relay that the event loop takes because the threads have no room for it."""
+    def refused(
+        self, error: Exception, event: str = "relay served by the event loop: the native engine has no room"
+    ) -> None:
+        """Count and log a relay for which the threads have no room."""
         self.counters.native_refusals += 1
         if self._pace.due(self.loop.time()):
             self._log.warning(
-                "relay served by the event loop: the native engine has no room",
+                event,
                 detail=os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error),
                 refused=self.counters.native_refusals,
             )

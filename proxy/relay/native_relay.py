@@ -25,13 +25,14 @@ from proxy.relay.engine import (
     stops_the_clock,
 )
 from proxy.relay.frame_permits import FramePermits
-from proxy.relay.hand_over import BROKER, CLIENT, HandOver
+from proxy.relay.hand_over import BROKER, CLIENT, HandOver, LeavingEnd
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import (
     CAUSES,
     CONSUMES,
     PASSED_AT_END,
     PRODUCES,
+    TRUNCATIONS,
     NativePairs,
     PairEnd,
     PairRecord,
@@ -133,8 +134,8 @@ class NativeRelay:
         to_client, to_broker = self._first
         self._first = (b"", b"")
         # A pause may deliver once more: those bytes come behind the handshakes' and before the engine's.
-        to_client += bytes(hand_over.ends[BROKER].received)
-        to_broker += bytes(hand_over.ends[CLIENT].received)
+        to_client += _behind(hand_over.ends[BROKER])
+        to_broker += _behind(hand_over.ends[CLIENT])
         # Nobody else learns of an error that the transport has taken from the socket.
         self._cause = self._cause or hand_over.cause
         pair = self._engine.register(self, to_client, to_broker)
@@ -397,6 +398,9 @@ class NativeRelay:
         cause = self._cause or CAUSES[end]
         self._take_bytes(to_broker, to_client)
         self.pair = _NO_PAIR
+        for bit, truncation in TRUNCATIONS.items():
+            if unanswered & bit:
+                self._engine.counters.truncations[truncation] += 1
         if self._permits is not None:
             self._cause = None if end in _ENDED_BY_BROKER else cause
             self._permits.ended(passed=bool(unanswered & PASSED_AT_END))
@@ -470,3 +474,11 @@ class NativeRelay:
     def _take_bytes(self, to_broker: int, to_client: int) -> None:
         traffic = self._traffic
         traffic.add(to_broker - traffic.to_broker_bytes, to_client - traffic.to_client_bytes)
+
+
+def _behind(end: LeavingEnd) -> bytes:
+    """Return what arrived while a connection left the loop; a session of TLS keeps it for its next owner."""
+    if end.session is None:
+        return bytes(end.received)
+    end.session.keep(bytes(end.received))
+    return b""

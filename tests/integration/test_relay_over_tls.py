@@ -17,8 +17,8 @@ del test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte  # noqa: 
 
 @pytest.fixture
 def relay_engine() -> str:
-    """Return the one engine that has relays with TLS."""
-    return "asyncio"
+    """Return the engine that has relays with TLS."""
+    return "native"
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ from tests.support.auth.tls import serve_with_tls
 
 @pytest.fixture
 def relay_engine() -> str:
-    """Return the one engine that has relays with TLS."""
-    return "asyncio"
+    """Return the engine that has relays with TLS."""
+    return "native"
 
 
 @pytest.fixture(autouse=True)

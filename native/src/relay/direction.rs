@@ -32,6 +32,22 @@ pub trait Ends {
     fn finish(&mut self);
     /// Returns how much the sink takes at once, 0 if an event will say when it takes something.
     fn room(&mut self, unsent_most: usize) -> usize;
+    /// Returns whether bytes may pass unseen, through a pipe.
+    fn splices(&self) -> bool {
+        true
+    }
+    /// Returns whether the source has no more for now, after a read that was `short`.
+    fn emptied(&self, short: bool) -> bool {
+        short
+    }
+    /// Returns the bytes that `send` has taken and the sink has not.
+    fn unsent(&self) -> usize {
+        0
+    }
+    /// Writes those bytes; fails like a write if the sink does not take all of them.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// What a thread lends to a direction for one turn.
@@ -70,6 +86,9 @@ pub struct Direction {
     eof: bool,
     finished: bool,
     held: Held,
+    /// Bytes that were sealed for the sink and have not left, and the memory of both ends' sessions.
+    sealed: usize,
+    sessions: usize,
     pipe: Option<Pipe>,
     /// When the pipe last got or gave bytes.
     pipe_moved: u64,
@@ -103,6 +122,8 @@ impl Direction {
             eof: false,
             finished: false,
             held: Held::default(),
+            sealed: 0,
+            sessions: 0,
             pipe: None,
             pipe_moved: 0,
             watch: scan.then(Box::default),
@@ -132,13 +153,21 @@ impl Direction {
 
     /// Returns the bytes that have been read and not written.
     pub fn held_bytes(&self) -> usize {
-        self.held.len() + self.pipe.as_ref().map_or(0, Pipe::filled)
+        self.held.len() + self.sealed + self.pipe.as_ref().map_or(0, Pipe::filled)
+    }
+
+    /// Takes note of what is sealed for the sink, and of the memory of the session that opens and of the one that seals.
+    pub fn note_sealed(&mut self, sealed: usize, memory: usize, stats: &Stats) {
+        if (sealed, memory) != (self.sealed, self.sessions) {
+            (self.sealed, self.sessions) = (sealed, memory);
+            self.note_held(stats);
+        }
     }
 
     /// Tells what is held, and the memory that is kept for it: a pipe's is that of all that may be in it.
     pub fn note_held(&self, stats: &Stats) {
         let of_pipe = self.pipe.as_ref().filter(|pipe| pipe.filled() > 0).map_or(0, Pipe::capacity);
-        stats.lanes[self.number].set_held(self.held_bytes(), self.held.kept() + of_pipe);
+        stats.lanes[self.number].set_held(self.held_bytes(), self.held.kept() + self.sessions + of_pipe);
     }
 
     /// Returns whether frames wait for an answer.
@@ -194,6 +223,19 @@ impl Direction {
                 return Ok(false);
             }
         }
+        if ends.unsent() > 0 {
+            if !self.writable {
+                return Ok(false);
+            }
+            match ends.flush() {
+                Ok(()) => stats.moved(turn.now),
+                Err(error) if would_block(&error) => {
+                    self.writable = false;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
         while !self.held.leaving().is_empty() {
             if !self.writable {
                 return Ok(false);
@@ -203,6 +245,9 @@ impl Direction {
                 self.held.left(sent);
                 stats.moved(turn.now);
                 self.note_held(stats);
+            }
+            if ends.unsent() > 0 {
+                return Ok(false);
             }
         }
         if let Some(watch) = self.watch.as_mut() {
@@ -239,7 +284,7 @@ impl Direction {
         let bytes = bytes.unwrap_or(self.held.leaving());
         match ends.send(bytes) {
             Ok(sent) => {
-                self.writable = sent == bytes.len();
+                self.writable = sent == bytes.len() && ends.unsent() == 0;
                 Ok(sent)
             }
             Err(error) if would_block(&error) => {
@@ -274,7 +319,7 @@ impl Direction {
     ) -> Result<(), Step> {
         let left = self.left().min(allowed as u64);
         let mut most = turn.buffer.len().min(allowed);
-        if self.bulk.on() && !self.whole_read {
+        if self.bulk.on() && !self.whole_read && ends.splices() {
             if left >= SPLICED_BYTES {
                 if let Some(pipe) = turn.pipes.take(turn.now) {
                     if self.splice(ends, stats, turn, budget, (pipe, left))? {
@@ -293,7 +338,8 @@ impl Direction {
         let count = match ends.receive(&mut turn.buffer[..most]) {
             Ok(count) => count,
             Err(error) if would_block(&error) => {
-                self.readable = false;
+                self.readable = !ends.emptied(true);
+                budget.spend(0);
                 return Ok(());
             }
             Err(error) => return Err(Step::SourceFailed(number_of(&error))),
@@ -302,7 +348,7 @@ impl Direction {
             self.ended(stats);
             return Ok(());
         }
-        if count < most && !self.thorough {
+        if ends.emptied(count < most) && !self.thorough {
             self.readable = false;
         }
         budget.spend(count);
@@ -409,7 +455,8 @@ impl Direction {
             let passing = Some(&bytes[..share.passing]);
             sent = self.try_send(ends, passing).map_err(|error| Step::SinkFailed(number_of(&error)))?;
         }
-        if sent == count {
+        let lies = sent < share.passing || ends.unsent() > 0;
+        if sent == count && !lies {
             return Ok(());
         }
         let kept = self.held.keep(&bytes[sent..], share.passing - sent);
@@ -418,7 +465,7 @@ impl Direction {
         if share.passing < count && self.watch.is_some() {
             stats.lanes[self.number].pause(PAUSED_BY_WATCH);
         }
-        if let Some(watch) = self.watch.as_mut().filter(|_| sent < share.passing) {
+        if let Some(watch) = self.watch.as_mut().filter(|_| lies) {
             watch.left_lying(share.inside, *now, &mut teller);
         }
         Ok(())

@@ -17,6 +17,7 @@ use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD_BYTES};
 use super::sys;
 use super::windows::Windows;
 use super::worker::{run, Clock, Shared, NOT_YET, WOKEN};
+use crate::tls::Session;
 
 const LARGEST_BUFFER: usize = 16 * 1024 * 1024;
 const SMALLEST_BUFFER: usize = 4 * 1024;
@@ -142,6 +143,7 @@ impl Engine {
         &self,
         fds: [RawFd; 2],
         first: [Vec<u8>; 2],
+        sessions: [Option<Box<Session>>; 2],
         scan: bool,
         count: bool,
         pauses: [u32; 2],
@@ -168,7 +170,7 @@ impl Engine {
         let [client_fd, broker_fd] = [sys::adopt(client), sys::adopt(broker)];
         let counted = self.books.clone().filter(|_| count).map(|books| (books, self.clock.epoch()));
         let (client, broker, windows, linger) = (client_fd, broker_fd, self.windows.clone(), self.linger);
-        let joined = Joined { stats, client, broker, to_client, to_broker, scan, counted, windows, linger };
+        let joined = Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, windows, linger };
         let Err(command) = thread.inbox.send(Command::Join(Box::new(joined))) else {
             return Ok(id);
         };

@@ -3,8 +3,8 @@
 //! Who does what: `python` is the interface, `engine` starts threads and keeps the list of pairs, a `worker` is one
 //! thread with its epoll set and its clock. A `pair` is a client and its broker: how long an end may take, and its cause,
 //! are decided there (the event loop's: `proxy/relay/relay.py`, `proxy/net/transport.py`). A `direction` moves the bytes
-//! one way: `bulk` says how many in a turn and whether they are spliced (`pipes`), `held` has what the receiver did not
-//! take, `pool` charges for that, `windows` says what the kernel may keep, `weights` reads what it keeps.
+//! one way: `bulk` says how many in a turn and whether they are spliced (`pipes`), `sealed` opens and seals
+//! where a side speaks TLS, `held` has what the receiver did not take, `pool` charges for that, `windows` says what the kernel may keep, `weights` reads what it keeps.
 //!
 //! Frames for watchers: `scanner` finds them, `watch` stops them until Python answers. Topics: a `meter` counts what a
 //! client sends, as `producers` finds it, in the books of `slots`. A `body` is a topic list on its way to a client.
@@ -28,6 +28,7 @@ pub mod producers;
 pub mod python;
 pub mod queue;
 pub mod scanner;
+pub mod sealed;
 pub mod slots;
 pub mod stats;
 mod sync;

@@ -9,11 +9,13 @@ use super::direction::{Direction, Ends, Step, Turn};
 use super::meter::Meter;
 use super::pipes::Pipe;
 use super::queue::{Cause, Joined, Kind, Linger};
+use super::sealed::{self, Sealed, Truncated};
 use super::slots::Hold;
 use super::stats::{Stats, PAUSED_BY_WATCH};
 use super::sys;
 use super::watch::Teller;
 use super::windows::Window;
+use crate::tls::Session;
 
 /// Of a pair that ends the peers are looked at as often as those of `proxy/net/ended_sockets.py`.
 const LOOK_MS: u64 = 1_000;
@@ -27,14 +29,22 @@ pub const LEFT_TO_THE_KERNEL: usize = 64 * 1024;
 const PASSED_AT_END: u64 = 1;
 /// Frames that waited were dropped.
 const DROPPED_AT_END: u64 = 2;
+/// A side with TLS ended without saying so: between two frames, inside one.
+const ENDED_BETWEEN_FRAMES: u64 = 4;
+const ENDED_INSIDE_FRAME: u64 = 8;
+/// The first look whether a peer has what came before a cut; later ones come after twice the time each.
+const DELIVERY_LOOK_MS: u64 = 10;
 
-/// The sockets of one direction. Any stream socket does: the standard library's type only names the calls.
+/// The sockets of one direction, and their sessions of TLS. Any stream socket does: the standard library's type only
+/// names the calls.
 struct Sockets<'a> {
     source: &'a TcpStream,
+    opener: Option<&'a mut Sealed>,
     sink: &'a TcpStream,
+    sealer: Option<&'a mut Sealed>,
 }
 
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -45,11 +55,17 @@ fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 
 impl Ends for Sockets<'_> {
     fn receive(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        uninterrupted(|| self.source.read(into))
+        match &mut self.opener {
+            Some(sealed) => sealed.receive(self.source, into),
+            None => uninterrupted(|| self.source.read(into)),
+        }
     }
 
     fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        uninterrupted(|| self.sink.write(bytes))
+        match &mut self.sealer {
+            Some(sealed) => sealed.send(self.sink, bytes),
+            None => uninterrupted(|| self.sink.write(bytes)),
+        }
     }
 
     fn fill(&mut self, pipe: &mut Pipe, most: usize) -> io::Result<usize> {
@@ -61,10 +77,31 @@ impl Ends for Sockets<'_> {
     }
 
     fn room(&mut self, unsent_most: usize) -> usize {
-        sys::room(self.sink.as_fd(), unsent_most)
+        let room = sys::room(self.sink.as_fd(), unsent_most);
+        self.sealer.as_ref().map_or(room, |sealed| sealed.room(room))
+    }
+
+    fn splices(&self) -> bool {
+        self.opener.is_none() && self.sealer.is_none()
+    }
+
+    fn emptied(&self, short: bool) -> bool {
+        self.opener.as_ref().map_or(short, |sealed| sealed.emptied())
+    }
+
+    fn unsent(&self) -> usize {
+        self.sealer.as_ref().map_or(0, |sealed| sealed.unsent())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.sealer.as_mut().map_or(Ok(()), |sealed| sealed.flush(self.sink))
     }
 
     fn finish(&mut self) {
+        if let Some(sealed) = &mut self.sealer {
+            // Nobody can be told over TLS that one side sends no more: the pair ends (`Pair::step`).
+            return sealed.close(self.sink);
+        }
         // A sink that cannot be shut down any more has failed, and its own event says so.
         let _ = self.sink.shutdown(Shutdown::Write);
     }
@@ -96,6 +133,7 @@ struct Ending {
     /// When a peer was last seen to have taken bytes.
     taken_at: u64,
     looks_at: u64,
+    look_ms: u64,
     /// What the peers had still to take at the last look.
     untaken: usize,
 }
@@ -114,11 +152,14 @@ pub struct Pair {
     /// When the thread's timer looks at the pair; 0 for never.
     pub timer: u64,
     sockets: [TcpStream; 2],
+    sealed: [Option<Box<Sealed>>; 2],
     directions: [Direction; 2],
     errors: [i32; 2],
     /// Sides whose connection is gone: what the kernel says of them means nothing any more.
     dead: [bool; 2],
     first_end: Option<usize>,
+    /// The side whose stream was cut inside a frame: a FIN would say that this is all, so it gets an RST behind its bytes.
+    cut_off: Option<usize>,
     ending: Option<Ending>,
     unanswered: u64,
     windows: [Window; 2],
@@ -128,17 +169,22 @@ pub struct Pair {
 impl Pair {
     /// Takes over what Python handed over; the first bytes leave in the first turn.
     pub fn new(joined: Joined, turn: &mut Turn<'_>) -> Self {
-        let Joined { stats, client, broker, to_client, to_broker, scan, counted, windows, linger } = joined;
+        let Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, windows, linger } = joined;
+        let [of_client, of_broker] = sessions;
+        let sealed =
+            |session: Option<Box<Session>>, first: &[u8]| session.map(|session| Box::new(Sealed::new(session, first)));
         let meter = counted.map(|(books, epoch)| Meter::new(books, epoch));
         let mut pair = Pair {
             stats,
             queued: false,
             timer: 0,
             sockets: [client, broker].map(|fd: OwnedFd| TcpStream::from(fd)),
+            sealed: [sealed(of_client, &to_broker), sealed(of_broker, &to_client)],
             directions: [Direction::new(0, false, meter), Direction::new(1, scan, None)],
             errors: [0; 2],
             dead: [false; 2],
             first_end: None,
+            cut_off: None,
             ending: None,
             unanswered: 0,
             windows: [Window::new(windows.as_ref(), false), Window::new(windows.as_ref(), true)],
@@ -213,6 +259,7 @@ impl Pair {
         if let Some(watch) = self.directions[1].watch() {
             watch.tick(turn.now, &mut Teller { pair: self.stats.id, events: turn.events });
         }
+        self.say_goodbye();
         self.linger_on(turn.now);
         match self.verdict(turn.now) {
             Some(over) => Outcome::Over(over),
@@ -223,9 +270,11 @@ impl Pair {
 
     fn step(&mut self, number: usize, turn: &mut Turn<'_>) -> Step {
         let [client, broker] = &self.sockets;
+        let [of_client, of_broker] = &mut self.sealed;
+        let (of_client, of_broker) = (of_client.as_deref_mut(), of_broker.as_deref_mut());
         let mut ends = match number {
-            0 => Sockets { source: client, sink: broker },
-            _ => Sockets { source: broker, sink: client },
+            0 => Sockets { source: client, opener: of_client, sink: broker, sealer: of_broker },
+            _ => Sockets { source: broker, opener: of_broker, sink: client, sealer: of_client },
         };
         let direction = &mut self.directions[number];
         let step = direction.turn(&mut ends, &self.stats, turn);
@@ -234,9 +283,45 @@ impl Pair {
             self.windows[number].prove(taken, self.sockets[number].as_fd());
         }
         if self.directions[number].at_end() && self.ending.is_none() {
-            self.first_end.get_or_insert(number);
+            let first = *self.first_end.get_or_insert(number);
+            if self.sealed[1 - number].is_some() {
+                self.finish(self.closed_by(first), self.linger.stall_ms, turn.now);
+            }
         }
+        self.note_sealed();
         step
+    }
+
+    fn closed_by(&self, side: usize) -> Cause {
+        if side == 0 {
+            Cause::ClientClosed
+        } else {
+            Cause::BrokerClosed
+        }
+    }
+
+    /// Takes note of what the sessions hold: a read may have made its session write, too.
+    fn note_sealed(&mut self) {
+        for number in 0..2 {
+            let [source, sink] = [number, 1 - number].map(|side| self.sealed[side].as_deref());
+            let unsent = sink.map_or(0, Sealed::unsent);
+            let memory = sink.map_or(0, Sealed::unsent_memory) + source.map_or(0, Sealed::unread_memory);
+            self.directions[number].note_sealed(unsent, memory, &self.stats);
+        }
+    }
+
+    /// Tells the peers with TLS of a pair that ends that no more is sent, once they have what was held for them.
+    fn say_goodbye(&mut self) {
+        if self.ending.is_none() || self.sealed.iter().all(Option::is_none) {
+            return;
+        }
+        for side in 0..2 {
+            let owes = self.directions[1 - side].held_bytes() > 0 || self.cut_off == Some(side);
+            if let Some(sealed) = self.sealed[side].as_mut().filter(|_| !owes && !self.dead[side]) {
+                sealed.close(&self.sockets[side]);
+            }
+        }
+        self.note_sealed();
     }
 
     /// Puts the end off while a peer takes what is held, or what the kernel has to send in front of that.
@@ -250,7 +335,8 @@ impl Pair {
                 ending.taken_at = now;
             }
             ending.untaken = untaken;
-            ending.looks_at = ending.deadline().min(now + LOOK_MS);
+            ending.look_ms = LOOK_MS.min(2 * ending.look_ms);
+            ending.looks_at = ending.deadline().min(now + ending.look_ms);
         }
     }
 
@@ -262,15 +348,14 @@ impl Pair {
     fn verdict(&self, now: u64) -> Option<Over> {
         let [to_broker, to_client] = &self.directions;
         if let Some(ending) = self.ending.as_ref() {
-            let sent = to_broker.held_bytes() + to_client.held_bytes() == 0;
+            let delivered = self.cut_off.is_none_or(|side| sys::unsent(self.sockets[side].as_fd()) == 0);
+            let sent = to_broker.held_bytes() + to_client.held_bytes() == 0 && delivered;
             let over = Over { cause: ending.cause, errno: ending.errno, abrupt: !sent };
             return (sent || now >= ending.deadline()).then_some(over);
         }
         let both = to_broker.finished() && to_client.finished();
-        both.then(|| {
-            let cause = if self.first_end == Some(0) { Cause::ClientClosed } else { Cause::BrokerClosed };
-            Over { cause, errno: 0, abrupt: false }
-        })
+        let cause = self.closed_by(self.first_end.unwrap_or(1));
+        both.then_some(Over { cause, errno: 0, abrupt: false })
     }
 
     /// Ends the pair because a side is gone: what it sent before still goes to the other side.
@@ -278,11 +363,19 @@ impl Pair {
         self.dead[side] = true;
         let first = self.ending.is_none();
         if first {
+            let is_sealed = self.sealed[side].is_some();
             let cause = match (errno, side) {
                 (libc::ETIMEDOUT, _) => Cause::WriteStalled,
+                (sealed::FAILED, _) if is_sealed => Cause::Tls,
+                (sealed::CUT, _) if is_sealed => Cause::Cut,
                 (_, 0) => Cause::ClientReset,
                 _ => Cause::BrokerReset,
             };
+            // An RST in the middle of an answer is a cut, too.
+            let inside = self.sealed[side].as_ref().is_some_and(|sealed| sealed.inside_frame());
+            if inside && (side == 1 || cause == Cause::Cut) && cause != Cause::Tls {
+                self.cut_off = Some(1 - side);
+            }
             self.end(cause, errno, turn.now);
         }
         if self.directions[1 - side].drop_all() {
@@ -324,8 +417,9 @@ impl Pair {
 
     fn ending_at(&self, cause: Cause, errno: i32, now: u64, stall_ms: u64) -> Ending {
         let latest = now.saturating_add(self.linger.longest_ms);
-        let looks_at = now + LOOK_MS.min(stall_ms);
-        Ending { cause, errno, stall_ms, latest, taken_at: now, looks_at, untaken: self.untaken() }
+        let look_ms = if self.cut_off.is_some() { DELIVERY_LOOK_MS } else { LOOK_MS };
+        let looks_at = now + look_ms.min(stall_ms);
+        Ending { cause, errno, stall_ms, latest, taken_at: now, looks_at, look_ms, untaken: self.untaken() }
     }
 
     fn note_held(&self, number: usize) {
@@ -386,7 +480,11 @@ impl Pair {
 
     /// Stops reading; the pair is over when what is held has left, or when nobody takes any of it for `stall_ms`.
     pub fn close(&mut self, stall_ms: u64, now: u64) {
-        let ending = self.ending_at(Cause::ByPython, 0, now, stall_ms);
+        self.finish(Cause::ByPython, stall_ms, now);
+    }
+
+    fn finish(&mut self, cause: Cause, stall_ms: u64, now: u64) {
+        let ending = self.ending_at(cause, 0, now, stall_ms);
         match self.ending.as_mut() {
             Some(earlier) => {
                 earlier.stall_ms = earlier.stall_ms.min(stall_ms);
@@ -427,16 +525,26 @@ impl Pair {
         if self.directions.iter().any(Direction::waits) {
             self.unanswered |= DROPPED_AT_END;
         }
+        for truncated in self.sealed.iter().flatten().filter_map(|sealed| sealed.truncated()) {
+            self.unanswered |= match truncated {
+                Truncated::BetweenFrames => ENDED_BETWEEN_FRAMES,
+                Truncated::InsideFrame => ENDED_INSIDE_FRAME,
+            };
+        }
+        if self.cut_off.is_some() {
+            self.unanswered |= ENDED_INSIDE_FRAME;
+        }
         let mut teller = Teller { pair: self.stats.id, events: turn.events };
         let held = [1, 0].map(|number: usize| self.directions[number].held_bytes() > 0);
-        for ((socket, dead), cut) in self.sockets.into_iter().zip(self.dead).zip(held) {
+        let cut_off = [0, 1].map(|side| self.cut_off == Some(side));
+        for (((socket, dead), cut), cut_off) in self.sockets.into_iter().zip(self.dead).zip(held).zip(cut_off) {
             let _ = sys::epoll_remove(epoll, socket.as_raw_fd());
             // A FIN would say that this is all.
-            let cut = cut && over.abrupt;
+            let cut = (cut && over.abrupt) || cut_off;
             if dead || !(cut || sys::unsent(socket.as_fd()) > LEFT_TO_THE_KERNEL) {
                 continue;
             }
-            if over.abrupt {
+            if over.abrupt || cut_off {
                 sys::reset_on_close(socket.as_fd());
             } else {
                 // The close of a descriptor would not tell the peer that this is all: Python has another one.

@@ -14,6 +14,7 @@ use super::scanner;
 use super::slots::{Books, Hold, TokenBucket};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD};
 use super::watch::Teller;
+use crate::python_tls::TlsSession;
 
 type EventTuple = (u64, u64, u64, u64, u64, u64, u64);
 
@@ -118,8 +119,12 @@ impl RelayEngine {
         self.engine.event_fd()
     }
 
-    /// `paused`: the reasons for which client and broker are not read from the first byte on.
-    #[pyo3(signature = (client_fd, broker_fd, to_client, to_broker, scan, count = false, paused = (0, 0)))]
+    /// `paused`: the reasons for which client and broker are not read from the first byte on. The sessions of sides with
+    /// TLS are gone even if it fails.
+    #[pyo3(signature = (
+        client_fd, broker_fd, to_client, to_broker, scan, count = false, paused = (0, 0), client_tls = None,
+        broker_tls = None
+    ))]
     #[allow(clippy::too_many_arguments)] // Python's own call has names.
     fn join(
         &self,
@@ -130,9 +135,14 @@ impl RelayEngine {
         scan: bool,
         count: bool,
         paused: (u32, u32),
+        client_tls: Option<&TlsSession>,
+        broker_tls: Option<&TlsSession>,
     ) -> PyResult<u64> {
         let first = [to_client.to_vec(), to_broker.to_vec()];
-        self.engine.join([client_fd, broker_fd], first, scan, count, paused.into()).map_err(refusal)
+        let sessions = [client_tls, broker_tls].map(|session| session.map(TlsSession::take).transpose());
+        let [of_client, of_broker] = sessions;
+        let sessions = [of_client?, of_broker?];
+        self.engine.join([client_fd, broker_fd], first, sessions, scan, count, paused.into()).map_err(refusal)
     }
 
     /// Writes a prefix and the first `size` bytes of a file to a socket; the caller keeps both descriptors.

@@ -11,6 +11,7 @@ use super::hand_over::{Inbox, Line, Outbox};
 use super::slots::{Books, Hold};
 use super::stats::Stats;
 use super::windows::Windows;
+use crate::tls::Session;
 
 /// What happened to a pair, in the order of the interface: kind, pair, and five values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +51,9 @@ pub enum Cause {
     WriteStalled = 5,
     ByPython = 6,
     Internal = 7,
+    /// A stream of TLS was cut off inside a frame.
+    Cut = 8,
+    Tls = 9,
 }
 
 /// Events that Python has not taken.
@@ -179,6 +183,8 @@ pub struct Joined {
     pub broker: OwnedFd,
     pub to_client: Vec<u8>,
     pub to_broker: Vec<u8>,
+    /// The sessions of the sides that speak TLS.
+    pub sessions: [Option<Box<Session>>; 2],
     pub scan: bool,
     /// The books that count what the client sends, and their time at the zero of the engine's clock.
     pub counted: Option<(Arc<Books>, f64)>,

@@ -20,7 +20,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, new_session
+from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, TlsSession, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
 from proxy.net.transport import SMALL_READ_BYTES, SealedStream, Truncation
 
@@ -393,6 +393,12 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
         if not self._ended or self._frames is None or self._session.flags & PEER_CLOSED:
             return None
         return Truncation.INSIDE_FRAME if self._frames.inside else Truncation.BETWEEN_FRAMES
+
+    def leave(self) -> tuple[asyncio.Transport, TlsSession]:
+        raw, self._raw, self._protocol = self._raw, None, None
+        assert raw is not None
+        self._phase = TlsPhase.CLOSING
+        return raw, self._session
 
     # --- towards the endpoint: writing ------------------------------------------------------------
 

@@ -137,7 +137,7 @@ impl Stand {
     ) -> Joined {
         let fds: [RawFd; 2] = [client.0.into_raw_fd(), broker.0.into_raw_fd()];
         let first = [to_client.to_vec(), to_broker.to_vec()];
-        let id = self.engine.join(fds, first, scan, self.counts, pauses).unwrap();
+        let id = self.engine.join(fds, first, [None, None], scan, self.counts, pauses).unwrap();
         Joined { id, client: client.1, broker: broker.1 }
     }
 
