@@ -31,12 +31,9 @@ class EngineChoice:
 EVENT_LOOP: Final = EngineChoice("asyncio", 0, "nothing was chosen yet")
 
 
-def choose_engine(
-    config: Config, extension: NativeExtension, processors: int, *, tls: bool | None = None
-) -> EngineChoice:
+def choose_engine(config: Config, extension: NativeExtension, processors: int) -> EngineChoice:
     """Return the engine that moves the bytes of relays.
 
-    `tls`: no relay can be native, because OpenSSL stands on one of its sides (None: as the configuration says).
     Raises ConfigError if the extension is not here, and the configuration is not one that does without.
     """
     if config.without_extension:
@@ -48,19 +45,12 @@ def choose_engine(
         return EngineChoice("asyncio", 0, "relayEngine=asyncio")
     if config.num_io_threads == 0:
         return EngineChoice("asyncio", 0, "numIOThreads=0")
-    if tls_everywhere(config) if tls is None else tls:
-        return EngineChoice("asyncio", 0, "every relay has TLS on one side")
     asked = config.num_io_threads
     if asked is not None:
         used = "" if asked <= MOST_IO_THREADS else f", of which {MOST_IO_THREADS} are used"
         return EngineChoice("native", min(asked, MOST_IO_THREADS), f"numIOThreads={asked}{used}")
     threads = min(processors, MOST_DEFAULT_IO_THREADS)
     return EngineChoice("native", threads, f"{processors} processor{'s' * (processors > 1)}")
-
-
-def tls_everywhere(config: Config) -> bool:
-    """Return whether each relay of this configuration has TLS on one side at least."""
-    return config.tls_enabled_with_broker or config.service_port is None
 
 
 def missing_engine(extension: NativeExtension) -> str:

@@ -1,4 +1,4 @@
-"""The relay once more, every client with TLS."""
+"""The relay once more, with TLS towards the client, the broker, or both."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.integration import test_direct_mode
 from tests.integration.test_direct_mode import *  # noqa: F403
-from tests.support.auth.tls import TlsClient, serve_with_tls
+from tests.support.auth.tls import TlsClient, brokers_with_tls, serve_with_tls
 from tests.support.clients.async_client import AsyncClient
 
 # Nobody can be told over TLS that the other side will send no more without ending his connection.
@@ -21,9 +22,12 @@ def relay_engine() -> str:
     return "native"
 
 
-@pytest.fixture(autouse=True)
-def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    serve_with_tls(tmp_path, monkeypatch)
+@pytest.fixture(autouse=True, params=["in", "out", "both"])
+def with_tls(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param != "out":
+        serve_with_tls(tmp_path, monkeypatch)
+    if request.param != "in":
+        brokers_with_tls(tmp_path, monkeypatch, test_direct_mode)
     # The bytes of these tests are no frames: a mere FIN would be a stream that was cut off inside a frame.
     monkeypatch.setattr(TlsClient, "fin", after_close_notify(TlsClient.fin))
     monkeypatch.setattr(TlsClient, "close", after_close_notify(TlsClient.close))

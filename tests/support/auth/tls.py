@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from time import perf_counter
 from typing import Any, Self
 
@@ -382,6 +383,15 @@ async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf
     client = TlsClient(plain.sock, client_context() if context is None else context)
     stage.clients.append(client)
     return await client.shake()
+
+
+def brokers_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch, tests: ModuleType) -> None:
+    """Let the raw brokers of a file's tests, and the embedded brokers of all, shake hands first."""
+    monkeypatch.setattr(tests, "raw_broker", tls_broker)
+    embedded = proxy_under_test.EmbeddedBroker
+    monkeypatch.setattr(proxy_under_test, "EmbeddedBroker", lambda topics, tls: embedded(topics, server_context()))
+    for key, value in PemFiles.write(directory).broker_keys.items():
+        monkeypatch.setitem(proxy_under_test.DEFAULTS, key, str(value))
 
 
 def serve_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

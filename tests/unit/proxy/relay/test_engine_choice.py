@@ -42,8 +42,6 @@ def test_more_threads_than_the_extension_has_are_not_asked_for() -> None:
     [
         ({"relayEngine": "asyncio"}, "relayEngine=asyncio"),
         ({"numIOThreads": "0"}, "numIOThreads=0"),
-        ({"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://b"}, "every relay has TLS on one side"),
-        ({"servicePort": "", "servicePortTls": "6651"}, "every relay has TLS on one side"),
     ],
 )
 def test_event_loop_relays_where_the_extension_cannot(keys: dict[str, str], reason: str) -> None:
