@@ -133,7 +133,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL is the only provider",
+        "rustls is the only provider",
         refused=True,
         like_default=_OPENSSL,
         warned=_ENGINES,
@@ -144,7 +144,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL is the only provider",
+        "rustls is the only provider",
         refused=True,
         # The default of 4.x, and that of 5.0.
         like_default=(*_OPENSSL, "Conscrypt"),
@@ -154,7 +154,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL does all cryptography, and no other provider can be chosen",
+        "rustls does the cryptography of TLS, and no other provider can be chosen",
         refused=True,
         defaults={
             "jcaProvider": "",

@@ -36,7 +36,7 @@ def choose_engine(
 ) -> EngineChoice:
     """Return the engine that moves the bytes of relays.
 
-    `tls`: no relay can be native, because OpenSSL stands on one of its sides (None: as the configuration says).
+    `tls`: no relay can be native, because TLS stands on one of its sides (None: as the configuration says).
     Raises ConfigError if the extension is not here, and the configuration is not one that does without.
     """
     if config.without_extension:

@@ -59,7 +59,7 @@ class RelayEngines:
         if self._windows is not None:
             self._windows.begin(broker)
         native = self.native
-        # OpenSSL's state and the lines of `proxyLogLevel` need the bytes in the loop.
+        # Sessions of TLS and the lines of `proxyLogLevel` need the bytes in the loop.
         sealed = isinstance(client, SealedStream) or isinstance(broker, SealedStream)
         if native is not None and native.running and not sealed and not self._relay_log.level:
             try:

@@ -37,7 +37,7 @@ class TlsKeys:
     )  # fmt: skip
     tls_ciphers = Key(
         "tlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites on client ports, by standard or OpenSSL names. Empty: OpenSSL's default.",
+        doc="Cipher suites on client ports, by standard or OpenSSL names: ECDHE with AES-GCM or ChaCha20. Empty: all.",
     )  # fmt: skip
     web_service_tls_protocols = Key(
         "webServiceTlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -97,5 +97,5 @@ class TlsKeys:
     )  # fmt: skip
     broker_client_tls_ciphers = Key(
         "brokerClientTlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites for brokers. Empty: OpenSSL's default.",
+        doc="Cipher suites for brokers, as in tlsCiphers. Empty: all.",
     )  # fmt: skip
