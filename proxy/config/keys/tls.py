@@ -15,6 +15,7 @@ class TlsKeys:
     )  # fmt: skip
     tls_key_file_path = Key(
         "tlsKeyFilePath", "", text(), since="pulsar", section=TLS, doc="PEM file with the key of that certificate.",
+        less="keys other than RSA of 2,048 bits or more, P-256, P-384, P-521 and Ed25519, which are refused",
     )  # fmt: skip
     tls_trust_certs_file_path = Key(
         "tlsTrustCertsFilePath", "", text(), since="pulsar", section=TLS,
@@ -38,6 +39,7 @@ class TlsKeys:
     tls_ciphers = Key(
         "tlsCiphers", (), words(), since="pulsar", section=TLS,
         doc="Cipher suites on client ports, by standard or OpenSSL names: ECDHE with AES-GCM or ChaCha20. Empty: all.",
+        less="suites with CBC, CCM, DHE or RSA key exchange, which are refused",
     )  # fmt: skip
     web_service_tls_protocols = Key(
         "webServiceTlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -98,4 +100,5 @@ class TlsKeys:
     broker_client_tls_ciphers = Key(
         "brokerClientTlsCiphers", (), words(), since="pulsar", section=TLS,
         doc="Cipher suites for brokers, as in tlsCiphers. Empty: all.",
+        less="suites with CBC, CCM, DHE or RSA key exchange, which are refused",
     )  # fmt: skip
