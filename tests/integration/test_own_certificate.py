@@ -97,10 +97,11 @@ async def test_the_certificate_is_shown_beside_the_role_of_the_client(tmp_path: 
 
 
 @pytest.mark.threat("certificate-rights-borrowed")
-async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["plugin", "a store"])
+async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_path: Path, kind: str) -> None:
     async with (
         tls_web_service(ssl.CERT_REQUIRED) as service,
-        web_staged(**keys(tmp_path, service, "plugin")) as at,
+        web_staged(**keys(tmp_path, service, kind)) as at,
     ):
         async with at.client.delete(at.url + ADMIN) as answer:
             assert answer.status in (502, 503)

@@ -42,9 +42,7 @@ class StoreFile(TlsFile):
         if found.key is not None:
             # Java trusts the key's own certificate then, and not those above it; both look the same here.
             raise self.fault("a PKCS12 store with trusted certificates, and no private key")
-        if not (trusted := _others(found)):
-            raise self.fault("a PKCS12 store with trusted certificates")
-        return trusted
+        return _others(found)
 
     def private_key(self) -> tuple[bytes, int]:
         """Return the first key, and how many there are."""

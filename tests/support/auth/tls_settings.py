@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from proxy.config.config import Config, ConfigError
 from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.files import check
-from proxy.net.tls.session import TlsConfig
+from proxy.net.tls.session import TlsConfig, new_session
 
 # That of all stores of tests, too.
 PASSWORD: Final = "hush-hush"
@@ -45,6 +45,16 @@ def faults(**keys: object) -> list[str]:
     with pytest.raises(ConfigError) as caught:
         check(tls_config(**keys))
     return [str(problem) for problem in caught.value.problems]
+
+
+def shown_by(served: TlsConfig) -> Sequence[bytes]:
+    """Give the certificates that a client sees."""
+    calling = settings(tlsEnabledWithBroker="true", tlsAllowInsecureConnection="true")
+    server, client, no_room = new_session(served, ""), new_session(calling, "localhost"), memoryview(bytearray())
+    for _ in range(3):
+        server.receive(client.take_own(), no_room)
+        client.receive(server.take_own(), no_room)
+    return client.peer_certificates()
 
 
 def self_signed(key: CertificateIssuerPrivateKeyTypes, subject: str = "C=DE") -> trustme.LeafCert:

@@ -22,17 +22,15 @@ from cryptography.hazmat.primitives.serialization import (
 
 from proxy.core.files import LARGEST_FILE_BYTES
 from proxy.net.tls.files import check
-from proxy.net.tls.session import TlsConfig, new_session
 from tests.support.auth.tls import (
     PemFiles,
     Refused,
     authority,
-    calling_config,
     certificate,
     client_context,
     hands_shaken,
 )
-from tests.support.auth.tls_settings import faults, self_signed, settings, tls_config
+from tests.support.auth.tls_settings import faults, self_signed, settings, shown_by, tls_config
 
 RSA = trustme.CA(key_type=trustme.KeyType.RSA)
 
@@ -121,19 +119,6 @@ def grown(count: int) -> tuple[trustme.LeafCert, list[bytes]]:
         at = at.create_child_ca()
         between.insert(0, at.cert_pem.bytes())
     return at.issue_cert("localhost"), between
-
-
-def shown_by(served: TlsConfig) -> Sequence[bytes]:
-    """Give the certificates that a client sees."""
-    server, client, no_room = (
-        new_session(served, ""),
-        new_session(calling_config(), "localhost"),
-        memoryview(bytearray()),
-    )
-    for _ in range(3):
-        server.receive(client.take_own(), no_room)
-        client.receive(server.take_own(), no_room)
-    return client.peer_certificates()
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2, 3), (3, 2, 1, 0), (1, 3, 0, 2), (3, 0, 0, 2, 1, 1)])

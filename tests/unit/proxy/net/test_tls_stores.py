@@ -29,6 +29,7 @@ from tests.support.auth.tls_settings import (
     faults,
     self_signed,
     settings,
+    shown_by,
     store_keys,
     tls_config,
     write_store,
@@ -79,26 +80,12 @@ def test_a_store_of_authorities_needs_no_key_beside_it(trust: Path) -> None:
 
 def test_stores_of_java_are_read_and_of_several_keys_the_first_counts() -> None:
     keys = store_keys(JAVA_KEYS, JAVA_TRUST)
+    (shown,) = shown_by(settings(**store_keys(JAVA_KEYS)))
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    (shown,) = _certificates(JAVA_KEYS, "localhost")
     client.load_verify_locations(cadata=shown)
-    _, theirs = hands_shaken(settings(**keys), client)
-    assert theirs.getpeercert(binary_form=True) == shown
+    hands_shaken(settings(**keys), client)
     assert check(tls_config(**keys, webServicePortTls=0)) == [
         f"tlsKeyStore: '{JAVA_KEYS}' has 2 keys, the first counts"
-    ]
-
-
-def _certificates(store: Path, name: str) -> list[bytes]:
-    from cryptography.hazmat.primitives.serialization import Encoding
-    from cryptography.hazmat.primitives.serialization.pkcs12 import load_pkcs12
-
-    found = load_pkcs12(store.read_bytes(), PASSWORD.encode())
-    held = [found.cert, *found.additional_certs]
-    return [
-        each.certificate.public_bytes(Encoding.DER)
-        for each in held
-        if each and each.certificate.subject.rfc4514_string() == f"CN={name}"
     ]
 
 
@@ -193,6 +180,12 @@ def test_a_store_that_lacks_what_it_is_for_is_named(tmp_path: Path, store: Path,
         f"command line: tlsTrustStore: got '{store}', expected a PKCS12 store with trusted certificates, and no "
         "private key"
     ]
+    empty = tmp_path / "empty.p12"
+    empty.write_bytes(bytes.fromhex("3016020103301106092a864886f70d010701a00404023000"))
+    (fault,) = faults(**store_keys(store, empty))
+    assert f"tlsTrustStore: got '{empty}', expected what a session can use: no certificate" in fault
+    (fault,) = faults(**store_keys(empty))
+    assert f"tlsKeyStore: got '{empty}', expected a PKCS12 store with a private key" in fault
     (fault,) = faults(servicePortTls=0, tlsEnabledWithKeyStore="true")
     assert fault == "default: tlsKeyStore: got nothing, expected a PKCS12 store"
     demanding = {"tlsRequireTrustedClientCertOnConnect": "true"}
@@ -209,7 +202,7 @@ def test_files_that_stores_replace_and_stores_without_effect_are_warned_of(store
 
 
 def test_stores_towards_brokers_do_not_go_with_a_topic_of_events(trust: Path) -> None:
-    topic = {"eventLogTopic": "persistent://a/b/c", "eventLogTopicServiceUrl": "pulsar+ssl://elsewhere:6651"}
+    topic = {"eventLogTopic": "persistent://a/b/c", "eventLogTopicServiceURL": "pulsar+ssl://elsewhere:6651"}
     (problem,) = refusal(**broker_store_keys(trust), **topic, brokerServiceURLTLS="pulsar+ssl://broker").problems
     assert problem.key == "brokerClientTlsEnabledWithKeyStore"
     assert problem.expected == "false, and PEM files, with eventLogTopic: pulsar-client reads no stores"
