@@ -7,5 +7,6 @@ brokers; the time-out of a handshake is in `proxy.clients.sessions`, on web port
 `failures.py`: causes and texts.
 `files.py` reloads certificates, for every port and towards brokers; `contexts.py` makes contexts, `unresumed.py` those
 whose clients show certificates, `suites.py` limits their versions and ciphers, `revocation.py` reads revocation lists
-(CRLs), `expiry.py` reads dates. `freed_memory.py` gives memory back; `counters.py` counts.
+(CRLs), `pem.py` and `stores.py` (PKCS#12) read keys and certificates, `chains.py` orders these,
+`expiry.py` reads dates. `freed_memory.py` gives memory back; `counters.py` counts.
 """
