@@ -74,39 +74,6 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "key stores are not supported: convert them to PEM (docs/migrate.md) and set tlsCertificateFilePath, "
-        "tlsKeyFilePath and tlsTrustCertsFilePath",
-        refused=True,
-        defaults={
-            "tlsEnabledWithKeyStore": "false",
-        },
-    ),
-    **_keys(
-        "key stores are not supported: convert them to PEM (docs/migrate.md) and set "
-        "brokerClientTrustCertsFilePath, brokerClientCertificateFilePath and brokerClientKeyFilePath",
-        refused=True,
-        defaults={
-            "brokerClientTlsEnabledWithKeyStore": "false",
-        },
-    ),
-    **_keys(
-        "key stores are not supported; use PEM files",
-        {
-            "tlsKeyStore": "",
-            "tlsKeyStorePassword": "",
-            "tlsKeyStoreType": "JKS",
-            "tlsTrustStore": "",
-            "tlsTrustStorePassword": "",
-            "tlsTrustStoreType": "JKS",
-            "brokerClientTlsKeyStore": "",
-            "brokerClientTlsKeyStorePassword": "",
-            "brokerClientTlsKeyStoreType": "JKS",
-            "brokerClientTlsTrustStore": "",
-            "brokerClientTlsTrustStorePassword": "",
-            "brokerClientTlsTrustStoreType": "JKS",
-        },
-    ),
-    **_keys(
         "a custom factory may check certificates in its own way and cannot be loaded; set the PEM files",
         refused=True,
         defaults={
