@@ -12,17 +12,15 @@ use std::sync::Arc;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
 use rustls::crypto::{aws_lc_rs, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
-use rustls::pki_types::{
-    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime,
-};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     NoServerSessionStorage, ServerSessionMemoryCache, UnbufferedServerConnection, WebPkiClientVerifier,
 };
 use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus};
 use rustls::{
-    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error,
-    InvalidMessage, OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error, InvalidMessage,
+    OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
     SupportedProtocolVersion,
 };
 
@@ -119,8 +117,7 @@ impl Config {
         config.send_tls13_tickets = 0;
         if settings.resumes {
             config.session_storage = ServerSessionMemoryCache::new(KEPT_SESSIONS);
-            config.ticketer =
-                aws_lc_rs::Ticketer::new().map_err(|error| unusable("certificate", error))?;
+            config.ticketer = aws_lc_rs::Ticketer::new().map_err(|error| unusable("certificate", error))?;
             config.send_tls13_tickets = 1;
         }
         Ok(Config::Server(Arc::new(config)))
@@ -185,8 +182,7 @@ fn key(settings: &Settings) -> Result<PrivateKeyDer<'static>, Unusable> {
 /// Certificates that are no trust anchors for rustls: they match by their bytes (`pinned`).
 fn anchors(settings: &Settings) -> Result<RootCertStore, Unusable> {
     let mut store = RootCertStore::empty();
-    let (added, _) =
-        store.add_parsable_certificates(settings.roots.iter().map(|each| each.as_slice().into()));
+    let (added, _) = store.add_parsable_certificates(settings.roots.iter().map(|each| each.as_slice().into()));
     if added == 0 && settings.roots.is_empty() {
         return Err(unusable("trust", "no certificate"));
     }
@@ -269,10 +265,8 @@ impl ClientCertVerifier for ClientVerifier {
 
 /// Whether a certificate is refused only because nobody else has signed it, and is trusted by name.
 fn is_pinned(pinned: &[Vec<u8>], certificate: &CertificateDer<'_>, error: &Error) -> bool {
-    let unsigned = matches!(
-        error,
-        Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_))
-    );
+    let unsigned =
+        matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)));
     unsigned && pinned.iter().any(|each| each.as_slice() == certificate.as_ref())
 }
 
@@ -292,10 +286,9 @@ impl ServerVerifier {
             Verify::Nothing => None,
             _ => {
                 let anchors = Arc::new(anchors(settings)?);
-                let builder =
-                    WebPkiServerVerifier::builder_with_provider(anchors, provider.clone())
-                        .with_crls(lists(settings))
-                        .enforce_revocation_expiration();
+                let builder = WebPkiServerVerifier::builder_with_provider(anchors, provider.clone())
+                    .with_crls(lists(settings))
+                    .enforce_revocation_expiration();
                 Some(builder.build().map_err(|error| unusable("lists", error))?)
             }
         };
@@ -419,9 +412,8 @@ mod validity {
     }
 
     fn seconds(tag: u8, text: &[u8]) -> Option<i64> {
-        let digits = |range: std::ops::Range<usize>| -> Option<i64> {
-            std::str::from_utf8(text.get(range)?).ok()?.parse().ok()
-        };
+        let digits =
+            |range: std::ops::Range<usize>| -> Option<i64> { std::str::from_utf8(text.get(range)?).ok()?.parse().ok() };
         let (year, at) = if tag == UTC_TIME {
             let short = digits(0..2)?;
             (if short >= 50 { 1900 + short } else { 2000 + short }, 2)
@@ -527,9 +519,9 @@ impl Session {
     /// A session of the settings; towards a broker `name` is its host. A client's first words are in `take` at once.
     pub fn new(config: &Config, name: &str) -> Result<Session, Failure> {
         let conn = match config {
-            Config::Server(config) => UnbufferedServerConnection::new(config.clone())
-                .map(Conn::Server)
-                .map_err(|error| describe(&error))?,
+            Config::Server(config) => {
+                UnbufferedServerConnection::new(config.clone()).map(Conn::Server).map_err(|error| describe(&error))?
+            }
             Config::Client(config) => UnbufferedClientConnection::new(config.clone(), host(name)?)
                 .map(Conn::Client)
                 .map_err(|error| describe(&error))?,
@@ -678,10 +670,8 @@ impl Session {
         if let Some(failure) = failure {
             self.fail(&mut records[used..], failure);
         } else if self.idle > NO_DATA {
-            self.failure = Some(idle_talk(format!(
-                "{} bytes more than its data explain, expected at most {NO_DATA}",
-                self.idle
-            )));
+            self.failure =
+                Some(idle_talk(format!("{} bytes more than its data explain, expected at most {NO_DATA}", self.idle)));
         } else if self.replied > OWN_REPLIES {
             self.failure =
                 Some(idle_talk(format!("{} bytes of answers, expected at most {OWN_REPLIES}", self.replied)));
@@ -799,11 +789,7 @@ enum Put {
     PeerClosed,
 }
 
-fn put<D>(
-    status: UnbufferedStatus<'_, '_, D>,
-    plain: Option<&[u8]>,
-    out: &mut Vec<u8>,
-) -> Result<Put, Error> {
+fn put<D>(status: UnbufferedStatus<'_, '_, D>, plain: Option<&[u8]>, out: &mut Vec<u8>) -> Result<Put, Error> {
     let start = out.len();
     match status.state? {
         ConnectionState::WriteTraffic(mut traffic) => {
@@ -849,20 +835,14 @@ fn host(name: &str) -> Result<ServerName<'static>, Failure> {
     if let Ok(address) = name.parse::<IpAddr>() {
         return Ok(ServerName::IpAddress(address.into()));
     }
-    ServerName::try_from(name.to_owned()).map_err(|error| Failure {
-        kind: Kind::Other,
-        text: format!("{name:?} cannot be asked for by name: {error}"),
-    })
+    ServerName::try_from(name.to_owned())
+        .map_err(|error| Failure { kind: Kind::Other, text: format!("{name:?} cannot be asked for by name: {error}") })
 }
 
 fn describe(error: &Error) -> Failure {
     let (kind, text) = match error {
-        Error::NoCertificatesPresented => {
-            (Kind::Certificate, "the peer did not return a certificate".to_owned())
-        }
-        Error::InvalidCertificate(why) => {
-            (Kind::Certificate, format!("the certificate is refused: {}", refusal(why)))
-        }
+        Error::NoCertificatesPresented => (Kind::Certificate, "the peer did not return a certificate".to_owned()),
+        Error::InvalidCertificate(why) => (Kind::Certificate, format!("the certificate is refused: {}", refusal(why))),
         Error::InvalidCertRevocationList(why) => {
             (Kind::Certificate, format!("the list of revoked certificates is refused: {why:?}"))
         }
