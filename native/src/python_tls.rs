@@ -132,8 +132,8 @@ impl TlsSession {
         self.with(|session| session.keep(sealed))
     }
 
-    /// Bits that say what `receive` has left behind: 1 more to receive, 2 records of the session's own, 4 the peer sends
-    /// no more, 8 the session has failed.
+    /// Bits that say what `receive` has left behind: 1 more to receive, 2 records of the session's own, 4 the peer
+    /// sends no more, 8 the session has failed.
     #[getter]
     fn flags(&self) -> PyResult<u8> {
         self.with(|session| {

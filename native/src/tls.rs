@@ -1,9 +1,9 @@
-//! A session of TLS that owns no socket: it gets bytes and gives bytes, so the event loop begins it, and a thread of the
-//! engine may go on with it. The only file that names a type of rustls.
+//! A session of TLS that owns no socket: it gets bytes and gives bytes, so the event loop begins it, and a thread of
+//! the engine may go on with it. The only file that names a type of rustls.
 //!
-//! Rules of rustls' interface without buffers, each of which a peer could have made a panic of: it gets record by record,
-//! so that we know which of the kept bytes it has looked at (a part of a handshake message, or an empty one); a write
-//! gets these and no others; after an error only the alert is drawn out; after that nothing is called any more.
+//! Rules of rustls' interface without buffers, each of which a peer could have made a panic of: it gets record by
+//! record, so that we know which of the kept bytes it has looked at (a part of a handshake message, or an empty one); a
+//! write gets these and no others; after an error only the alert is drawn out; after that nothing is called any more.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
@@ -39,8 +39,8 @@ const SPARE: usize = 256;
 const KEPT_SESSIONS: usize = 1024;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
 const NO_DATA: u64 = (RECORD_PLAIN + 5 + 256 + 16 * 1024) as u64;
-/// Data pay for twice their bytes, and each record with data for so many more: what surrounds the data of a record takes
-/// 85 bytes at most in the suites of TLS 1.2, and 22 in those of TLS 1.3 without padding.
+/// Data pay for twice their bytes, and each record with data for so many more: what surrounds the data of a record
+/// takes 85 bytes at most in the suites of TLS 1.2, and 22 in those of TLS 1.3 without padding.
 const RECORD_PAYS: u64 = 256;
 
 /// Why a session failed: a kind that the operator's metrics know, and a text.
@@ -272,7 +272,7 @@ fn is_pinned(pinned: &[Vec<u8>], certificate: &CertificateDer<'_>, error: &Error
     unsigned && pinned.iter().any(|each| each.as_slice() == certificate.as_ref())
 }
 
-/// Checks that the owner of a certificate takes part in the handshake. rustls does not read one of version 1, only keys.
+/// Checks that the owner of a certificate takes part in the handshake. rustls reads none of version 1, but its key.
 fn signed_in_tls13(
     message: &[u8],
     cert: &CertificateDer<'_>,
