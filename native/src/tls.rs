@@ -7,7 +7,7 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
@@ -24,9 +24,9 @@ use rustls::server::{
 };
 use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus};
 use rustls::{
-    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error, InvalidMessage,
-    OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
-    SupportedProtocolVersion,
+    CertificateError, CipherSuiteCommon, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error,
+    InvalidMessage, OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion, Tls12CipherSuite,
 };
 
 /// What sealing adds to a record at most: head, explicit nonce, type and tag.
@@ -35,6 +35,9 @@ const ENVELOPE: usize = 64;
 const RECORD_PLAIN: usize = 16 * 1024;
 /// Sealed bytes that a write makes room for at first, for what the session adds by itself.
 const SPARE: usize = 256;
+/// Certificates beside a peer's own: no chain has more than 7, some files have more. A session keeps them, with some
+/// 100 bytes for each beside its own.
+const MOST_OTHERS: usize = 31;
 /// Sessions of clients without tickets that are kept to be resumed.
 const KEPT_SESSIONS: usize = 1024;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
@@ -144,8 +147,23 @@ impl Config {
     }
 }
 
+/// The suites, those of TLS 1.2 without a limit of records: rustls would end a connection behind 2^24 of AES-GCM, half an
+/// hour of a busy consumer, where OpenSSL, Java and Go go on. TLS 1.3 changes its keys then.
+fn lasting() -> Vec<SupportedCipherSuite> {
+    static SUITES: OnceLock<Vec<SupportedCipherSuite>> = OnceLock::new();
+    let unlimited = |each: &SupportedCipherSuite| match each {
+        SupportedCipherSuite::Tls12(suite) => {
+            let common = CipherSuiteCommon { confidentiality_limit: u64::MAX, ..suite.common };
+            SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite { common, ..**suite })))
+        }
+        other => *other,
+    };
+    SUITES.get_or_init(|| aws_lc_rs::DEFAULT_CIPHER_SUITES.iter().map(unlimited).collect()).clone()
+}
+
 fn provider(suites: &[u16]) -> Result<Arc<CryptoProvider>, Unusable> {
     let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites = lasting();
     if !suites.is_empty() {
         provider.cipher_suites.retain(|each| suites.contains(&u16::from(each.suite())));
         if provider.cipher_suites.is_empty() {
@@ -233,6 +251,7 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        few(intermediates)?;
         match self.inner.verify_client_cert(end_entity, intermediates, now) {
             Err(error) if is_pinned(&self.pinned, end_entity, &error) => {
                 fields::check_times(end_entity, now)?;
@@ -263,6 +282,16 @@ impl ClientCertVerifier for ClientVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.inner.supported_verify_schemes()
     }
+}
+
+/// Refuses to keep what no chain needs: thousands of empty certificates cost 300 KB.
+fn few(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
+    if intermediates.len() > MOST_OTHERS {
+        let text = format!("got {} certificates beside it, expected at most {MOST_OTHERS}", intermediates.len());
+        let why: Box<dyn std::error::Error + Send + Sync> = text.into();
+        return Err(CertificateError::Other(OtherError(why.into())).into());
+    }
+    Ok(())
 }
 
 /// Whether a certificate is refused only because nobody else has signed it, and is trusted by name.
@@ -352,6 +381,7 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        few(intermediates)?;
         let Some(inner) = &self.inner else {
             return Ok(ServerCertVerified::assertion());
         };

@@ -251,5 +251,5 @@ def test_a_client_behind_too_many_authorities_is_refused(files: PemFiles) -> Non
     leaf, between = grown(7)
     demanding = {"tlsTrustCertsFilePath": files.trust, "tlsRequireTrustedClientCertOnConnect": "true"}
     shown = trustme.LeafCert(leaf.private_key_pem.bytes(), leaf.cert_chain_pems[0].bytes(), between)
-    with pytest.raises(Refused, match=r"(?i)depth|path|too"):
+    with pytest.raises(Refused, match="more than 6 stand between"):
         hands_shaken(settings(**files.server_keys, **demanding), client_context(own=shown))
