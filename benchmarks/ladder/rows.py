@@ -10,7 +10,7 @@ Server = Literal["none", "bare", "ours", "java", "haproxy"]
 MIB = 1024 * 1024
 # The most that a connection at rest may cost, and what TLS adds to it (docs/memory.md).
 CONNECTION_BYTES = 8 * 1024
-TLS_CONNECTION_BYTES = 56 * 1024
+TLS_CONNECTION_BYTES = 50 * 1024
 
 
 @dataclass(frozen=True)

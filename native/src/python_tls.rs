@@ -102,8 +102,9 @@ impl TlsSession {
         match catch_unwind(AssertUnwindSafe(|| act(session))) {
             Ok(value) => Ok(value),
             Err(_) => {
-                *held = None;
-                Err(PyRuntimeError::new_err("the session of tls has panicked"))
+                let text = "the session of tls has panicked";
+                session.fail(Failure { kind: Kind::Other, text: text.to_owned() });
+                Err(PyRuntimeError::new_err(text))
             }
         }
     }
@@ -122,6 +123,10 @@ impl TlsSession {
 
     /// Open records of `sealed`, behind what is kept, into `room`; return the plain bytes in it.
     fn receive(&self, sealed: PyBuffer<u8>, room: PyBuffer<u8>) -> PyResult<usize> {
+        let (from, to) = (sealed.buf_ptr() as usize, room.buf_ptr() as usize);
+        if from < to + room.len_bytes() && to < from + sealed.len_bytes() {
+            return Err(PyBufferError::new_err("expected two buffers that share no bytes"));
+        }
         let fresh = bytes_of(&sealed)?;
         let wanted = room_of(&room)?;
         self.with(|session| session.receive(fresh, wanted))
@@ -132,15 +137,15 @@ impl TlsSession {
         self.with(|session| session.keep(sealed))
     }
 
-    /// Bits that say what `receive` has left behind: 1 more to receive, 2 records of the session's own, 4 the peer sends
-    /// no more, 8 the session has failed.
+    /// Bits that say what `receive` has left behind: 1 more to receive, 2 records of the session's own, 4 the peer
+    /// sends no more, 8 the session has failed.
     #[getter]
     fn flags(&self) -> PyResult<u8> {
         self.with(|session| {
-            MORE * u8::from(session.has_more())
-                | OWN * u8::from(session.has_own())
-                | PEER_CLOSED * u8::from(session.peer_closed())
-                | FAILED * u8::from(session.failure().is_some())
+            (MORE * u8::from(session.has_more()))
+                | (OWN * u8::from(session.has_own()))
+                | (PEER_CLOSED * u8::from(session.peer_closed()))
+                | (FAILED * u8::from(session.failure().is_some()))
         })
     }
 
@@ -217,7 +222,7 @@ fn bytes_of(buffer: &PyBuffer<u8>) -> PyResult<&[u8]> {
 #[allow(clippy::mut_from_ref)]
 fn room_of(buffer: &PyBuffer<u8>) -> PyResult<&mut [u8]> {
     match buffer.as_slice_ptr() {
-        // SAFETY: as above; Python hands in two different buffers.
+        // SAFETY: as above; the other buffer of the call shares no byte with it.
         Some(mut room) if !buffer.readonly() => Ok(unsafe { room.as_mut() }),
         _ if buffer.item_count() == 0 => Ok(&mut []),
         _ => Err(PyBufferError::new_err("expected a buffer in one piece that may be written to")),

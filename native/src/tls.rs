@@ -1,28 +1,33 @@
-//! A session of TLS that owns no socket: it gets bytes and gives bytes, so the event loop begins it, and a thread of the
-//! engine may go on with it. The only file that names a type of rustls.
+//! A session of TLS that owns no socket: it gets bytes and gives bytes, so the event loop begins it, and a thread of
+//! the engine may go on with it. The only file that names a type of rustls.
 //!
-//! Rules of rustls' interface without buffers, each of which a peer could have made a panic of: while a part of a
-//! handshake message is kept, each call gets the kept bytes; after an error the alert is drawn out with the bytes that
-//! were left; after that nothing is called any more.
+//! Rules of rustls' interface without buffers, each of which a peer could have made a panic of: it gets record by
+//! record, so that we know which of the kept bytes it has looked at (a part of a handshake message, or an empty one); a
+//! write gets these and no others; after an error only the alert is drawn out; after that nothing is called any more.
 
 use std::cell::RefCell;
 use std::io;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{UnbufferedClientConnection, WebPkiServerVerifier};
-use rustls::crypto::{aws_lc_rs, verify_tls12_signature, verify_tls13_signature, CryptoProvider};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::crypto::{
+    aws_lc_rs, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key, CryptoProvider,
+    WebPkiSupportedAlgorithms,
+};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
+};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{
     NoServerSessionStorage, ServerSessionMemoryCache, UnbufferedServerConnection, WebPkiClientVerifier,
 };
 use rustls::unbuffered::{ConnectionState, EncryptError, UnbufferedStatus};
 use rustls::{
-    CertificateError, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error, InvalidMessage,
-    OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig, SignatureScheme,
-    SupportedProtocolVersion,
+    CertificateError, CipherSuiteCommon, ClientConfig, CommonState, DigitallySignedStruct, DistinguishedName, Error,
+    InvalidMessage, OtherError, PeerIncompatible, PeerMisbehaved, ProtocolVersion, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedCipherSuite, SupportedProtocolVersion, Tls12CipherSuite,
 };
 
 /// What sealing adds to a record at most: head, explicit nonce, type and tag.
@@ -31,18 +36,16 @@ const ENVELOPE: usize = 64;
 const RECORD_PLAIN: usize = 16 * 1024;
 /// Sealed bytes that a write makes room for at first, for what the session adds by itself.
 const SPARE: usize = 256;
+/// Certificates beside a peer's own: no chain has more than 7, some files have more. A session keeps them, with some
+/// 100 bytes for each beside its own.
+const MOST_OTHERS: usize = 31;
 /// Sessions of clients without tickets that are kept to be resumed.
 const KEPT_SESSIONS: usize = 1024;
-/// Alerts are drawn out of a failed session with so many calls at most.
-const LAST_CALLS: usize = 8;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
 const NO_DATA: u64 = (RECORD_PLAIN + 5 + 256 + 16 * 1024) as u64;
-/// Data pay for twice their bytes, and each record with data for so many more: what surrounds the data of a record takes
-/// 85 bytes at most in the suites of TLS 1.2, and 22 in those of TLS 1.3 without padding.
+/// Data pay for twice their bytes, and each record with data for so many more: what surrounds the data of a record
+/// takes 85 bytes at most in the suites of TLS 1.2, and 22 in those of TLS 1.3 without padding.
 const RECORD_PAYS: u64 = 256;
-/// Limit of the session's own replies behind the handshake: 2,400 key updates (27 bytes each). Honest peers update keys
-/// every 2^24 records or 2^37 bytes; each update costs as much processor time as a small request.
-const OWN_REPLIES: u64 = 64 * 1024;
 
 /// Why a session failed: a kind that the operator's metrics know, and a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -145,8 +148,23 @@ impl Config {
     }
 }
 
+/// The suites, those of TLS 1.2 without a limit of records: rustls would end a connection behind 2^24 of AES-GCM, half an
+/// hour of a busy consumer, where OpenSSL, Java and Go go on. TLS 1.3 changes its keys then.
+fn lasting() -> Vec<SupportedCipherSuite> {
+    static SUITES: OnceLock<Vec<SupportedCipherSuite>> = OnceLock::new();
+    let unlimited = |each: &SupportedCipherSuite| match each {
+        SupportedCipherSuite::Tls12(suite) => {
+            let common = CipherSuiteCommon { confidentiality_limit: u64::MAX, ..suite.common };
+            SupportedCipherSuite::Tls12(Box::leak(Box::new(Tls12CipherSuite { common, ..**suite })))
+        }
+        other => *other,
+    };
+    SUITES.get_or_init(|| aws_lc_rs::DEFAULT_CIPHER_SUITES.iter().map(unlimited).collect()).clone()
+}
+
 fn provider(suites: &[u16]) -> Result<Arc<CryptoProvider>, Unusable> {
     let mut provider = aws_lc_rs::default_provider();
+    provider.cipher_suites = lasting();
     if !suites.is_empty() {
         provider.cipher_suites.retain(|each| suites.contains(&u16::from(each.suite())));
         if provider.cipher_suites.is_empty() {
@@ -184,8 +202,8 @@ fn key(settings: &Settings) -> Result<PrivateKeyDer<'static>, Unusable> {
 fn anchors(settings: &Settings) -> Result<RootCertStore, Unusable> {
     let mut store = RootCertStore::empty();
     let (added, _) = store.add_parsable_certificates(settings.roots.iter().map(|each| each.as_slice().into()));
-    if added == 0 && settings.roots.is_empty() {
-        return Err(unusable("trust", "no certificate"));
+    if added == 0 {
+        return Err(unusable("trust", "no certificate that can be read"));
     }
     Ok(store)
 }
@@ -206,7 +224,8 @@ fn client_verifier(
         builder = builder.allow_unauthenticated();
     }
     let inner = builder.build().map_err(|error| unusable("lists", error))?;
-    Ok(Arc::new(ClientVerifier { inner, pinned: settings.roots.clone() }))
+    let algorithms = provider.signature_verification_algorithms;
+    Ok(Arc::new(ClientVerifier { inner, pinned: settings.roots.clone(), algorithms }))
 }
 
 /// Certificates of clients: those that an authority has signed, and those that stand in the file themselves, as with
@@ -215,6 +234,7 @@ fn client_verifier(
 struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
     pinned: Vec<Vec<u8>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -232,9 +252,10 @@ impl ClientCertVerifier for ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        few(intermediates)?;
         match self.inner.verify_client_cert(end_entity, intermediates, now) {
             Err(error) if is_pinned(&self.pinned, end_entity, &error) => {
-                validity::check(end_entity, now)?;
+                fields::check_times(end_entity, now)?;
                 Ok(ClientCertVerified::assertion())
             }
             other => other,
@@ -247,7 +268,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
+        signed_in_tls12(message, cert, dss, &self.algorithms, &self.pinned)
     }
 
     fn verify_tls13_signature(
@@ -256,12 +277,22 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
+        signed_in_tls13(message, cert, dss, &self.algorithms, &self.pinned)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.inner.supported_verify_schemes()
     }
+}
+
+/// Refuses to keep what no chain needs: thousands of empty certificates cost 300 KB.
+fn few(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
+    if intermediates.len() > MOST_OTHERS {
+        let text = format!("got {} certificates beside it, expected at most {MOST_OTHERS}", intermediates.len());
+        let why: Box<dyn std::error::Error + Send + Sync> = text.into();
+        return Err(CertificateError::Other(OtherError(why.into())).into());
+    }
+    Ok(())
 }
 
 /// Whether a certificate is refused only because nobody else has signed it, and is trusted by name.
@@ -271,6 +302,46 @@ fn is_pinned(pinned: &[Vec<u8>], certificate: &CertificateDer<'_>, error: &Error
     unsigned && pinned.iter().any(|each| each.as_slice() == certificate.as_ref())
 }
 
+/// Checks that the owner of a certificate takes part in the handshake. rustls reads none of version 1, but its key.
+fn signed_in_tls13(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+    pinned: &[Vec<u8>],
+) -> Result<HandshakeSignatureValid, Error> {
+    match verify_tls13_signature(message, cert, dss, algorithms) {
+        Err(error) if is_pinned(pinned, cert, &error) => {
+            let key = fields::key(cert).ok_or(CertificateError::BadEncoding)?;
+            verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(key), dss, algorithms)
+        }
+        other => other,
+    }
+}
+
+/// The same; rustls does not read keys here, either.
+fn signed_in_tls12(
+    message: &[u8],
+    cert: &CertificateDer<'_>,
+    dss: &DigitallySignedStruct,
+    algorithms: &WebPkiSupportedAlgorithms,
+    pinned: &[Vec<u8>],
+) -> Result<HandshakeSignatureValid, Error> {
+    match verify_tls12_signature(message, cert, dss, algorithms) {
+        Err(error) if is_pinned(pinned, cert, &error) => {
+            let (kind, key) = fields::key(cert).and_then(fields::parts).ok_or(CertificateError::BadEncoding)?;
+            let usable = algorithms.mapping.iter().filter(|(scheme, _)| *scheme == dss.scheme);
+            usable
+                .flat_map(|(_, algorithms)| algorithms.iter())
+                .filter(|each| each.public_key_alg_id().as_ref() == kind)
+                .find_map(|each| each.verify_signature(key, message, dss.signature()).ok())
+                .map(|()| HandshakeSignatureValid::assertion())
+                .ok_or(CertificateError::BadSignature.into())
+        }
+        other => other,
+    }
+}
+
 /// Certificates of brokers.
 #[derive(Debug)]
 struct ServerVerifier {
@@ -278,7 +349,7 @@ struct ServerVerifier {
     inner: Option<Arc<WebPkiServerVerifier>>,
     pinned: Vec<Vec<u8>>,
     check_name: bool,
-    provider: Arc<CryptoProvider>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
 impl ServerVerifier {
@@ -297,7 +368,7 @@ impl ServerVerifier {
             inner,
             pinned: settings.roots.clone(),
             check_name: settings.check_name,
-            provider: provider.clone(),
+            algorithms: provider.signature_verification_algorithms,
         })
     }
 }
@@ -311,6 +382,7 @@ impl ServerCertVerifier for ServerVerifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        few(intermediates)?;
         let Some(inner) = &self.inner else {
             return Ok(ServerCertVerified::assertion());
         };
@@ -320,7 +392,7 @@ impl ServerCertVerifier for ServerVerifier {
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.check_name => Ok(ServerCertVerified::assertion()),
             Err(error) if is_pinned(&self.pinned, end_entity, &error) => {
-                validity::check(end_entity, now)?;
+                fields::check_times(end_entity, now)?;
                 if self.check_name {
                     let parsed = rustls::server::ParsedCertificate::try_from(end_entity)?;
                     rustls::client::verify_server_name(&parsed, server_name)?;
@@ -337,8 +409,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
+        signed_in_tls12(message, cert, dss, &self.algorithms, &self.pinned)
     }
 
     fn verify_tls13_signature(
@@ -347,17 +418,16 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
+        signed_in_tls13(message, cert, dss, &self.algorithms, &self.pinned)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms.supported_schemes()
     }
 }
 
-/// The times of a certificate, which webpki does not tell (RFC 5280, 4.1).
-mod validity {
+/// The times and the key of a certificate, which webpki does not tell (RFC 5280, 4.1).
+mod fields {
     use super::{CertificateDer, CertificateError, Error, UnixTime};
 
     const SEQUENCE: u8 = 0x30;
@@ -365,7 +435,7 @@ mod validity {
     const UTC_TIME: u8 = 0x17;
 
     /// Refuses a certificate outside of its times.
-    pub fn check(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
+    pub fn check_times(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), Error> {
         let bad = Error::InvalidCertificate(CertificateError::BadEncoding);
         let (not_before, not_after) = times(certificate).ok_or(bad)?;
         let now = now.as_secs() as i64;
@@ -379,6 +449,27 @@ mod validity {
     }
 
     fn times(certificate: &[u8]) -> Option<(i64, i64)> {
+        let (_, validity, _) = element(validity_on(certificate)?)?;
+        let (first_tag, first, after) = element(validity)?;
+        let (second_tag, second, _) = element(after)?;
+        Some((seconds(first_tag, first)?, seconds(second_tag, second)?))
+    }
+
+    /// Its SubjectPublicKeyInfo.
+    pub fn key<'a>(certificate: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
+        let subject = element(validity_on(certificate)?)?.2;
+        let key = element(subject)?.2;
+        key.get(..key.len() - element(key)?.2.len())
+    }
+
+    /// The algorithm and the bits of a SubjectPublicKeyInfo.
+    pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
+        let (_, algorithm, rest) = element(element(key)?.1)?;
+        Some((algorithm, element(rest)?.1.get(1..)?))
+    }
+
+    /// What follows the issuer.
+    fn validity_on(certificate: &[u8]) -> Option<&[u8]> {
         let (_, outer, _) = element(certificate)?;
         let (tag, mut rest, _) = element(outer)?;
         if tag != SEQUENCE {
@@ -390,10 +481,7 @@ mod validity {
         for _ in 0..3 {
             rest = element(rest)?.2; // serial number, signature, issuer
         }
-        let (_, validity, _) = element(rest)?;
-        let (first_tag, first, after) = element(validity)?;
-        let (second_tag, second, _) = element(after)?;
-        Some((seconds(first_tag, first)?, seconds(second_tag, second)?))
+        Some(rest)
     }
 
     /// Tag, contents, and what follows.
@@ -451,6 +539,13 @@ enum Conn {
 }
 
 impl Conn {
+    fn peer(&self) -> &'static str {
+        match self {
+            Conn::Server(_) => "client",
+            Conn::Client(_) => "broker",
+        }
+    }
+
     fn common(&self) -> &CommonState {
         match self {
             Conn::Server(server) => server,
@@ -497,8 +592,8 @@ pub struct Session {
     conn: Conn,
     /// Records that came and are not opened, or the beginning of one.
     sealed: Vec<u8>,
-    /// The kept bytes were looked at, and are not enough for the next step.
-    begun: bool,
+    /// The kept bytes begin with so many in whole records that were looked at.
+    begun: usize,
     /// Plain bytes that the last reader had no room for: less than a record.
     opened: Vec<u8>,
     /// Records that the session has made by itself, in their order before all that is sealed later.
@@ -508,8 +603,6 @@ pub struct Session {
     failure: Option<Failure>,
     /// Sealed bytes behind the handshake that brought no data, less what data have paid for; never negative.
     idle: u64,
-    /// The session's own replies behind the handshake.
-    replied: u64,
 }
 
 thread_local! {
@@ -520,25 +613,24 @@ impl Session {
     /// A session of the settings; towards a broker `name` is its host. A client's first words are in `take` at once.
     pub fn new(config: &Config, name: &str) -> Result<Session, Failure> {
         let conn = match config {
-            Config::Server(config) => {
-                UnbufferedServerConnection::new(config.clone()).map(Conn::Server).map_err(|error| describe(&error))?
-            }
+            Config::Server(config) => UnbufferedServerConnection::new(config.clone())
+                .map(Conn::Server)
+                .map_err(|error| describe(&error, "client"))?,
             Config::Client(config) => UnbufferedClientConnection::new(config.clone(), host(name)?)
                 .map(Conn::Client)
-                .map_err(|error| describe(&error))?,
+                .map_err(|error| describe(&error, "broker"))?,
         };
         let is_client = matches!(conn, Conn::Client(_));
         let mut session = Session {
             conn,
             sealed: Vec::new(),
-            begun: false,
+            begun: 0,
             opened: Vec::new(),
             own: Vec::new(),
             peer_closed: false,
             closed: false,
             failure: None,
             idle: 0,
-            replied: 0,
         };
         if is_client {
             session.receive(&[], &mut []);
@@ -558,9 +650,9 @@ impl Session {
         self.peer_closed
     }
 
-    /// Whether bytes are here that `receive` has not handed out: plain ones, or records that were not looked at.
+    /// Whether `receive` has more to do without fresh bytes: to hand out plain ones, or to look at records.
     pub fn has_more(&self) -> bool {
-        !self.opened.is_empty() || !(self.sealed.is_empty() || self.begun || self.failure.is_some())
+        !self.opened.is_empty() || (self.failure.is_none() && whole_record(&self.sealed[self.begun..]).is_some())
     }
 
     /// Bytes that are kept: what came and was not handed out.
@@ -601,10 +693,11 @@ impl Session {
         suite.and_then(|suite| suite.suite().as_str()).unwrap_or_default().to_owned()
     }
 
-    /// Keeps bytes of the peer for a later `receive`.
+    /// Keeps bytes of the peer for a later `receive`; those behind its end, or a failure, are nobody's.
     pub fn keep(&mut self, fresh: &[u8]) {
-        self.begun &= fresh.is_empty();
-        self.sealed.extend_from_slice(fresh);
+        if !self.peer_closed && self.failure.is_none() {
+            self.sealed.extend_from_slice(fresh);
+        }
     }
 
     /// Takes bytes of the peer and opens records into `room`; returns the plain bytes that are in it, also if the
@@ -658,13 +751,20 @@ impl Session {
     /// Opens what is whole; returns the bytes used, and those put into `wanted`.
     fn open(&mut self, records: &mut [u8], wanted: &mut [u8]) -> (usize, usize) {
         let was_open = !self.is_handshaking();
-        let own_before = self.own.len();
         let mut room = Room { wanted, filled: 0, rest: &mut self.opened, paid: 0 };
-        let mut used = 0;
-        let mut failure = None;
-        self.begun = false;
+        // The end of what rustls is given, and of the whole records in it.
+        let (mut used, mut given, mut whole) = (0, self.begun, self.begun);
+        let (mut waits, mut failure) = (false, None);
         while !room.is_full() {
-            let rest = &mut records[used..];
+            if used == given || waits {
+                // What there is of the last record is given, too: its head may be wrong.
+                (waits, given) = (false, records.len());
+                if let Some(bytes) = whole_record(&records[whole..]) {
+                    whole += bytes;
+                    given = whole;
+                }
+            }
+            let rest = &mut records[used..given];
             let own = &mut self.own;
             let (discard, next) = match &mut self.conn {
                 Conn::Server(server) => step(server.process_tls_records(rest), own, Some(&mut room)),
@@ -674,45 +774,50 @@ impl Session {
             match next {
                 Ok(Next::Again) => {}
                 Ok(Next::PeerClosed) => self.peer_closed = true,
-                Ok(Next::Wait) => {
-                    self.begun = used < records.len();
-                    break;
-                }
+                Ok(Next::Wait) if given == records.len() => break,
+                Ok(Next::Wait) => waits = true,
                 Err(error) => {
-                    failure = Some(describe(&error));
+                    failure = Some(describe(&error, self.conn.peer()));
                     break;
                 }
             }
         }
         let (filled, paid) = (room.filled, room.paid);
+        if self.peer_closed {
+            // What is left is nobody's.
+            (used, given, whole) = (records.len(), records.len(), records.len());
+        }
+        self.begun = whole - used;
         if was_open {
             self.idle = (self.idle + used as u64).saturating_sub(paid);
-            self.replied += (self.own.len() - own_before) as u64;
         }
+        // A message in pieces is kept with the records around them until it is whole, and so is a part of a record.
+        let unpaid = if was_open { self.idle + (given - used) as u64 } else { 0 };
         if let Some(failure) = failure {
-            self.fail(&mut records[used..], failure);
-        } else if self.idle > NO_DATA {
-            self.failure =
-                Some(idle_talk(format!("{} bytes more than its data explain, expected at most {NO_DATA}", self.idle)));
-        } else if self.replied > OWN_REPLIES {
-            self.failure =
-                Some(idle_talk(format!("{} bytes of answers, expected at most {OWN_REPLIES}", self.replied)));
+            self.draw_alert();
+            self.fail(failure);
+        } else if unpaid > NO_DATA {
+            self.failure = Some(idle_talk(
+                self.conn.peer(),
+                format!("{unpaid} bytes more than its data explain, expected at most {NO_DATA}"),
+            ));
         }
         (used, filled)
     }
 
-    /// Draws the alert out of a session that has failed; it is not called again.
-    fn fail(&mut self, rest: &mut [u8], failure: Failure) {
-        for _ in 0..LAST_CALLS {
-            let (_, next) = match &mut self.conn {
-                Conn::Server(server) => step(server.process_tls_records(rest), &mut self.own, None),
-                Conn::Client(client) => step(client.process_tls_records(rest), &mut self.own, None),
-            };
-            if !matches!(next, Ok(Next::Again)) {
-                break;
-            }
-        }
+    /// Ends the session: rustls is not called again.
+    pub fn fail(&mut self, failure: Failure) {
         self.failure = Some(failure);
+    }
+
+    /// Takes the alert of an error: while records wait to be sent, rustls looks at no bytes.
+    fn draw_alert(&mut self) {
+        while self.conn.common().wants_write() {
+            let _ = match &mut self.conn {
+                Conn::Server(server) => step(server.process_tls_records(&mut []), &mut self.own, None),
+                Conn::Client(client) => step(client.process_tls_records(&mut []), &mut self.own, None),
+            };
+        }
     }
 
     /// Seals `plain` behind what `out` has already.
@@ -734,25 +839,33 @@ impl Session {
             return Err(failure.clone());
         }
         // What the session has made by itself has its place in the order of records.
-        out.append(&mut self.own);
+        out.append(&mut self.take_own());
         loop {
-            let begun = if self.begun { &mut self.sealed[..] } else { &mut [] };
+            let begun = &mut self.sealed[..self.begun];
             let done = match &mut self.conn {
                 Conn::Server(server) => put(server.process_tls_records(begun), plain, out),
                 Conn::Client(client) => put(client.process_tls_records(begun), plain, out),
             };
             match done {
-                Ok(Put::Done) => return Ok(()),
-                Ok(Put::Again) => {}
-                Ok(Put::PeerClosed) => self.peer_closed = true,
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
                 Err(error) => {
-                    let failure = describe(&error);
+                    let failure = describe(&error, self.conn.peer());
                     self.failure = Some(failure.clone());
                     return Err(failure);
                 }
             }
         }
     }
+}
+
+/// The bytes of the first record, if it is whole.
+fn whole_record(records: &[u8]) -> Option<usize> {
+    let [_, _, _, high, low, ..] = records else {
+        return None;
+    };
+    let bytes = 5 + usize::from(u16::from_be_bytes([*high, *low]));
+    (bytes <= records.len()).then_some(bytes)
 }
 
 fn step<D>(
@@ -805,13 +918,8 @@ fn step<D>(
     (discard, Ok(next))
 }
 
-enum Put {
-    Done,
-    Again,
-    PeerClosed,
-}
-
-fn put<D>(status: UnbufferedStatus<'_, '_, D>, plain: Option<&[u8]>, out: &mut Vec<u8>) -> Result<Put, Error> {
+/// Seals, or takes what must be sent before; returns whether it has sealed.
+fn put<D>(status: UnbufferedStatus<'_, '_, D>, plain: Option<&[u8]>, out: &mut Vec<u8>) -> Result<bool, Error> {
     let start = out.len();
     match status.state? {
         ConnectionState::WriteTraffic(mut traffic) => {
@@ -825,14 +933,15 @@ fn put<D>(status: UnbufferedStatus<'_, '_, D>, plain: Option<&[u8]>, out: &mut V
                 match sealed {
                     Ok(count) => {
                         out.truncate(start + count);
-                        return Ok(Put::Done);
+                        return Ok(true);
                     }
                     Err(EncryptError::InsufficientSize(needs)) => {
                         out.resize(start + needs.required_size, 0);
                     }
-                    Err(error) => {
+                    Err(EncryptError::EncryptExhausted) => {
                         out.truncate(start);
-                        return Err(Error::General(error.to_string()));
+                        let text = "the keys have sealed as many records as they may, and TLS 1.2 cannot change them";
+                        return Err(Error::General(text.to_owned()));
                     }
                 }
             }
@@ -841,13 +950,12 @@ fn put<D>(status: UnbufferedStatus<'_, '_, D>, plain: Option<&[u8]>, out: &mut V
             out.resize(start + RECORD_PLAIN + ENVELOPE + SPARE, 0);
             let count = data.encode(&mut out[start..]).map_err(|error| Error::General(error.to_string()))?;
             out.truncate(start + count);
-            Ok(Put::Again)
+            Ok(false)
         }
         ConnectionState::TransmitTlsData(data) => {
             data.done();
-            Ok(Put::Again)
+            Ok(false)
         }
-        ConnectionState::PeerClosed => Ok(Put::PeerClosed),
         other => Err(Error::General(format!("got {other:?}, expected to be allowed to write"))),
     }
 }
@@ -861,31 +969,48 @@ fn host(name: &str) -> Result<ServerName<'static>, Failure> {
         .map_err(|error| Failure { kind: Kind::Other, text: format!("{name:?} cannot be asked for by name: {error}") })
 }
 
-fn describe(error: &Error) -> Failure {
+fn describe(error: &Error, peer: &str) -> Failure {
     let (kind, text) = match error {
-        Error::NoCertificatesPresented => (Kind::Certificate, "the peer did not return a certificate".to_owned()),
+        Error::NoCertificatesPresented => (Kind::Certificate, format!("the {peer} did not return a certificate")),
         Error::InvalidCertificate(why) => (Kind::Certificate, format!("the certificate is refused: {}", refusal(why))),
         Error::InvalidCertRevocationList(why) => {
-            (Kind::Certificate, format!("the list of revoked certificates is refused: {why:?}"))
+            (Kind::Certificate, format!("the list of revoked certificates is refused: {}", words(why)))
         }
-        Error::AlertReceived(alert) => (Kind::PeerRefused, format!("the peer sent the alert {alert:?}")),
+        Error::AlertReceived(alert) => (Kind::PeerRefused, format!("the {peer} sent the alert \"{}\"", words(alert))),
         Error::PeerIncompatible(why) => (Kind::VersionOrCipher, incompatible(why)),
         Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            (Kind::NotTls, "the peer does not speak tls".to_owned())
+            (Kind::NotTls, format!("the {peer} does not speak tls"))
         }
         Error::PeerMisbehaved(PeerMisbehaved::TooManyKeyUpdateRequests) => {
-            return idle_talk("updates of its keys in a row".to_owned());
+            return idle_talk(peer, "updates of its keys in a row".to_owned());
         }
         Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => {
-            (Kind::Certificate, "the peer's chain of certificates is refused: it is too large".to_owned())
+            (Kind::Certificate, format!("the {peer}'s chain of certificates is refused: it is too large"))
         }
+        Error::InvalidMessage(why) => (Kind::Other, format!("the {peer}'s message cannot be read: {}", words(why))),
+        Error::PeerMisbehaved(why) => (Kind::Other, format!("the {peer} breaks the rules of tls: {}", words(why))),
+        Error::General(why) => (Kind::Other, why.clone()),
         other => (Kind::Other, other.to_string()),
     };
     Failure { kind, text: text.chars().take(200).collect() }
 }
 
-fn idle_talk(detail: String) -> Failure {
-    Failure { kind: Kind::Idle, text: format!("the peer keeps tls busy with itself: got {detail}") }
+/// The name of a value in words: `TooManyEmptyFragments` is "too many empty fragments".
+fn words(value: &impl std::fmt::Debug) -> String {
+    let mut words = String::new();
+    let mut inside = false;
+    for letter in format!("{value:?}").chars().take_while(char::is_ascii_alphanumeric) {
+        if letter.is_ascii_uppercase() && inside {
+            words.push(' ');
+        }
+        inside = !letter.is_ascii_uppercase();
+        words.push(letter.to_ascii_lowercase());
+    }
+    words
+}
+
+fn idle_talk(peer: &str, detail: String) -> Failure {
+    Failure { kind: Kind::Idle, text: format!("the {peer} keeps tls busy with itself: got {detail}") }
 }
 
 fn refusal(why: &CertificateError) -> String {
@@ -904,8 +1029,28 @@ fn refusal(why: &CertificateError) -> String {
         CertificateError::NotValidForNameContext { expected, presented } => {
             format!("hostname mismatch: got {}, expected {}", names(presented), expected.to_str())
         }
-        CertificateError::Other(OtherError(why)) => why.to_string(),
-        other => other.to_string(),
+        CertificateError::BadSignature => {
+            "a signature is wrong, or of an RSA key with less than 2,048 or more than 8,192 bits".to_owned()
+        }
+        CertificateError::UnsupportedSignatureAlgorithmContext { .. }
+        | CertificateError::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "it, or one that it rests on, is signed in a way that is not accepted, as with SHA-1".to_owned()
+        }
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "its extended key usage does not allow this".to_owned()
+        }
+        CertificateError::Other(OtherError(why)) => match why.to_string().as_str() {
+            "CaUsedAsEndEntity" => {
+                "it is an authority's (CA:TRUE), and not itself in the file of trusted ones".to_owned()
+            }
+            "UnsupportedCertVersion" => {
+                "it is not of version 3, and so must itself be trusted, and names no host".to_owned()
+            }
+            "MaximumPathDepthExceeded" => "more than 6 stand between it and a trusted one".to_owned(),
+            why if why.contains(' ') => why.to_owned(),
+            _ => words(why),
+        },
+        other => words(other),
     }
 }
 
@@ -928,6 +1073,6 @@ fn incompatible(why: &PeerIncompatible) -> String {
         | PeerIncompatible::Tls12NotOfferedOrEnabled
         | PeerIncompatible::ServerDoesNotSupportTls12Or13
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig => "no version in common".to_owned(),
-        other => format!("{other:?}"),
+        other => words(other),
     }
 }

@@ -68,7 +68,13 @@ def warn_of_open_secrets(config: Config, log: Logger) -> None:
 
 def _secret_files(config: Config) -> Iterator[tuple[str, str]]:
     """Yield the key and the path of each file with a secret, without reading the files."""
-    for key in (Config.tls_key_file_path, Config.broker_client_key_file_path, Config.admin_api_token_file_path):
+    for key in (
+        Config.tls_key_file_path,
+        Config.tls_key_store,
+        Config.broker_client_key_file_path,
+        Config.broker_client_tls_key_store,
+        Config.admin_api_token_file_path,
+    ):
         if path := config.value(key):
             yield key.name, path
     if config.authentication_enabled:

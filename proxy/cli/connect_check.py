@@ -21,12 +21,26 @@ from proxy.app.sockets import Sockets
 from proxy.brokers.pool import PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
-from proxy.core.errors import BrokerUnavailable, CredentialsUnavailable, DisconnectCause, ProxyError, RequestFailed
+from proxy.core.errors import (
+    BrokerUnavailable,
+    ConnectionClosed,
+    CredentialsUnavailable,
+    DisconnectCause,
+    ProxyError,
+    RequestFailed,
+)
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.requests.topic_lists.service import OUTCOMES
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
+# What a broker says with which nothing was agreed on; some say nothing.
+_NOT_AGREED: Final = ("alert HandshakeFailure", "alert ProtocolVersion", "the peer ended the connection in it")
+_NEEDED: Final = (
+    "it needs TLS 1.2 or 1.3, suites of ECDHE with AES-GCM or ChaCha20, a key of RSA, P-256, P-384, P-521 or Ed25519; "
+    f"or it wants a certificate ({Config.broker_client_certificate_file_path.name})"
+)
+_ENDED: Final = f"; it may want another certificate ({Config.broker_client_certificate_file_path.name})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +156,8 @@ class _Try:
             try:
                 await self._side.request_dialer.look(self._broker, [address])
             except BrokerUnavailable as error:
-                self._tell("TLS", f"{address}: {error}", failed=True)
+                hint = f"; {_NEEDED}" if str(error).endswith(_NOT_AGREED) else ""
+                self._tell("TLS", f"{address}: {error}{hint}", failed=True)
             else:
                 secured = True
                 self._tell("TLS", f"{address}: the certificate is accepted")
@@ -158,7 +173,8 @@ class _Try:
         except RequestFailed as error:
             self._refused(error)
         except ProxyError as error:
-            self._tell("protocol", str(error), failed=True)
+            ended = isinstance(error, ConnectionClosed) and error.cause is DisconnectCause.TLS_ERROR
+            self._tell("protocol", f"{error}{_ENDED if ended else ''}", failed=True)
         else:
             self._tell("credentials", f"the broker accepts them ({_method(self._config)})")
 

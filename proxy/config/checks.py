@@ -33,6 +33,23 @@ _IN_ORDER: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = (
         ConfigKeys.adaptive_publisher_throttling_backlog_high_watermark_pct,
     ),
 )
+# Whether there are stores, the keys that name them, and those of the files that they replace.
+_STORES: Final[tuple[tuple[Key[bool], tuple[Key[str], ...], tuple[Key[str], ...]], ...]] = (
+    (
+        ConfigKeys.tls_enabled_with_key_store,
+        (ConfigKeys.tls_key_store, ConfigKeys.tls_trust_store),
+        (ConfigKeys.tls_certificate_file_path, ConfigKeys.tls_key_file_path, ConfigKeys.tls_trust_certs_file_path),
+    ),
+    (
+        ConfigKeys.broker_client_tls_enabled_with_key_store,
+        (ConfigKeys.broker_client_tls_key_store, ConfigKeys.broker_client_tls_trust_store),
+        (
+            ConfigKeys.broker_client_certificate_file_path,
+            ConfigKeys.broker_client_key_file_path,
+            ConfigKeys.broker_client_trust_certs_file_path,
+        ),
+    ),
+)
 
 
 def cross_check(loader: Loader, config: ConfigValues) -> None:
@@ -56,6 +73,7 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
     _check_authorization(loader, config)
     _check_admin_api(loader, config)
     _check_password_threads(loader, config)
+    _check_stores(loader, config)
     _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
     _check_event_files(loader, config)
@@ -136,6 +154,14 @@ def _check_password_threads(loader: Loader, config: ConfigValues) -> None:
     if given > MOST_PASSWORD_THREADS:
         text = f"got {given}: {MOST_PASSWORD_THREADS} threads check passwords, other clients wait in turns"
         loader.doubt(ConfigKeys.max_concurrent_authentications, text)
+
+
+def _check_stores(loader: Loader, config: ConfigValues) -> None:
+    for enabled, stores, pems in _STORES:
+        given = config.value(enabled)
+        for key in pems if given else stores:
+            if config.value(key):
+                loader.doubt(key, f"has no effect with {enabled.name}={enabled.kind.write(given)}")
 
 
 def _check_broker_tls(loader: Loader, config: ConfigValues) -> None:
@@ -332,6 +358,9 @@ def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     # The HTTP client beside it is slow to import.
     from eventlog.topic_admin import topic_name
 
+    if config.broker_client_tls_enabled_with_key_store:
+        expected = f"false, and PEM files, with {topic.name}: pulsar-client reads no stores"
+        loader.fault(ConfigKeys.broker_client_tls_enabled_with_key_store, "true", expected)
     try:
         topic_name(config.event_log_topic)
     except ValueError:

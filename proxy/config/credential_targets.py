@@ -113,10 +113,11 @@ def _of_certificate(config: ConfigValues) -> list[str]:
     """Return a line that says who is not shown a certificate."""
     web = config.broker_web_service_url_tls or config.function_worker_web_service_url_tls
     plugin, parameters = config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
-    key = ConfigKeys.broker_client_certificate_file_path.name
+    certificate = config.broker_client_certificate()
+    key = certificate.name
     if shown_certificate(plugin, parameters) is not None:
         key = ConfigKeys.broker_client_authentication_plugin.name
-    elif not config.broker_client_certificate_file_path:
+    elif not config.value(certificate):
         return []
     if config.authentication_enabled or not (config.tls_enabled_with_broker and config.has_web_port and web):
         return []

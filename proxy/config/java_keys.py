@@ -74,39 +74,6 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "key stores are not supported: convert them to PEM (docs/migrate.md) and set tlsCertificateFilePath, "
-        "tlsKeyFilePath and tlsTrustCertsFilePath",
-        refused=True,
-        defaults={
-            "tlsEnabledWithKeyStore": "false",
-        },
-    ),
-    **_keys(
-        "key stores are not supported: convert them to PEM (docs/migrate.md) and set "
-        "brokerClientTrustCertsFilePath, brokerClientCertificateFilePath and brokerClientKeyFilePath",
-        refused=True,
-        defaults={
-            "brokerClientTlsEnabledWithKeyStore": "false",
-        },
-    ),
-    **_keys(
-        "key stores are not supported; use PEM files",
-        {
-            "tlsKeyStore": "",
-            "tlsKeyStorePassword": "",
-            "tlsKeyStoreType": "JKS",
-            "tlsTrustStore": "",
-            "tlsTrustStorePassword": "",
-            "tlsTrustStoreType": "JKS",
-            "brokerClientTlsKeyStore": "",
-            "brokerClientTlsKeyStorePassword": "",
-            "brokerClientTlsKeyStoreType": "JKS",
-            "brokerClientTlsTrustStore": "",
-            "brokerClientTlsTrustStorePassword": "",
-            "brokerClientTlsTrustStoreType": "JKS",
-        },
-    ),
-    **_keys(
         "a custom factory may check certificates in its own way and cannot be loaded; set the PEM files",
         refused=True,
         defaults={
@@ -133,7 +100,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL is the only provider",
+        "rustls is the only provider",
         refused=True,
         like_default=_OPENSSL,
         warned=_ENGINES,
@@ -144,7 +111,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL is the only provider",
+        "rustls is the only provider",
         refused=True,
         # The default of 4.x, and that of 5.0.
         like_default=(*_OPENSSL, "Conscrypt"),
@@ -154,7 +121,7 @@ JAVA_ONLY: Final[dict[str, JavaKey]] = {
         },
     ),
     **_keys(
-        "OpenSSL does all cryptography, and no other provider can be chosen",
+        "rustls does the cryptography of TLS, and no other provider can be chosen",
         refused=True,
         defaults={
             "jcaProvider": "",

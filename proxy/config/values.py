@@ -46,6 +46,12 @@ class ConfigValues(ConfigKeys):
         """The port that identifies this proxy on its machine: the plain client port, else the TLS port."""
         return (self.service_port_tls or 0) if self.service_port is None else self.service_port
 
+    def broker_client_certificate(self) -> Key[str]:
+        """Return the key of the file with the certificate that brokers are shown."""
+        if self.broker_client_tls_enabled_with_key_store:
+            return ConfigKeys.broker_client_tls_key_store
+        return ConfigKeys.broker_client_certificate_file_path
+
     @property
     def has_web_port(self) -> bool:
         """Whether any port for HTTP is configured."""

@@ -112,7 +112,7 @@ def read_text(path: Path) -> str | None:
 
 def return_free_pages() -> None:
     """Return free pages of the heap to the system; only glibc can do this, and elsewhere nothing is done."""
-    # Only a proxy with TLS calls this.
+    # Only a proxy that measures its memory calls this.
     import ctypes
 
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)

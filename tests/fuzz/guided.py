@@ -21,6 +21,7 @@ INSTRUMENTED = [
     "proxy.web.connection",
     "proxy.web.forward",
     "proxy.web.http",
+    "tests.fuzz.tls_sessions",
 ]
 
 

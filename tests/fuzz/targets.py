@@ -26,7 +26,7 @@ from protocol.topic_list import CountingScanner, DelegatingScanner, TopicListAns
 from proxy.core import native
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_HELLO_BYTES, bytes_after, hello_end, hello_progress
-from tests.fuzz import documents, http_streams
+from tests.fuzz import documents, http_streams, tls_sessions
 from tests.support.auth.tls import Sealer, client_context
 from tests.support.native import found_by
 from tests.support.sockets.frames import (
@@ -378,6 +378,11 @@ TARGETS: Final = (
     Target(
         "client-hello", "The end of a ClientHello lies within what came and within the limit, and does not move when "
         "more bytes come.", client_hello, _hello_seeds, ("proxy.net.tls.hello",),
+    ),
+    Target(
+        "tls-session", "Whatever a peer sends, a session of TLS gives the bytes that were sealed, in their order, or "
+        "fails; it keeps no more than a few records.", tls_sessions.tls_session, tls_sessions.tls_seeds,
+        ("tests.fuzz.tls_sessions",), short_runs=400,
     ),
     Target(
         "configuration", "Any file is a configuration or a list of problems, each with a line of the file.",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -161,3 +162,16 @@ async def test_tls_is_tried_with_the_configured_trust(capsys: pytest.CaptureFixt
         keys += [f"{key}={value}" for key, value in files.broker_keys.items() if key not in ("tlsEnabledWithBroker",)]
         code, found = await asyncio.to_thread(checked, capsys, *keys)
         assert (code, found[f"pulsar+ssl://localhost:{broker.port}"][-1]) == (0, ("credentials", True))
+
+
+async def test_a_broker_with_old_suites_alone_is_told_what_it_needs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    files, old = PemFiles.write(tmp_path), server_context()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE-ECDSA-AES128-SHA256")
+    async with EmbeddedBroker(tls=old) as broker:
+        keys = files.broker_keys | {"brokerServiceURLTLS": f"pulsar+ssl://localhost:{broker.port}"}
+        flags = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+        assert await asyncio.to_thread(main, ["check-config", "--connect", "--json", *flags]) == 1
+        assert "suites of ECDHE with AES-GCM" in capsys.readouterr().out

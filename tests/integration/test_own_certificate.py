@@ -14,6 +14,7 @@ from aiohttp import web
 
 from tests.support.auth.credentials import Judge
 from tests.support.auth.tls import PemFiles, authority, server_context
+from tests.support.auth.tls_settings import broker_store_keys, write_store
 from tests.support.web.fake_web_broker import fake_web_broker
 from tests.support.web.web_stage import ADMIN, web_staged
 
@@ -54,7 +55,7 @@ async def tls_web_service(verify: ssl.VerifyMode = ssl.CERT_OPTIONAL) -> AsyncIt
 
 
 def keys(directory: Path, service: TlsWebService, kind: str) -> dict[str, Any]:
-    """Return the keys of a proxy with a certificate of its own: of the plugin, or beside a token."""
+    """Return the keys of a proxy with a certificate of its own: of the plugin, or beside a token, or in a store."""
     own = PemFiles.write(directory, own=authority().issue_cert("proxy.example"))
     given = {"brokerWebServiceURLTLS": service.url, **own.broker_keys}
     if kind == "plugin":
@@ -63,13 +64,16 @@ def keys(directory: Path, service: TlsWebService, kind: str) -> dict[str, Any]:
         given["brokerClientCertificateFilePath"] = given["brokerClientKeyFilePath"] = "/no/such"
         return given | {"brokerClientAuthenticationPlugin": "tls", "brokerClientAuthenticationParameters": shown}
     files = {"brokerClientCertificateFilePath": own.certificate, "brokerClientKeyFilePath": own.key}
+    if kind == "a store":
+        trust = write_store(directory / "trust.p12", trusted=(authority(),))
+        files = broker_store_keys(trust, write_store(directory / "own.p12", authority().issue_cert("proxy.example")))
     token = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
     # Else the proxy asks for the list of the brokers, on its own account.
     return given | files | token | {"brokerProxyCredentialsToAnyTarget": "true"}
 
 
 @pytest.mark.threat("certificate-rights-borrowed")
-@pytest.mark.parametrize("kind", ["plugin", "beside a token"])
+@pytest.mark.parametrize("kind", ["plugin", "beside a token", "a store"])
 async def test_a_client_without_a_role_has_no_rights_of_the_certificate(tmp_path: Path, kind: str) -> None:
     async with tls_web_service() as service, web_staged(**keys(tmp_path, service, kind)) as at:
         for method in ("GET", "DELETE"):
@@ -81,7 +85,7 @@ async def test_a_client_without_a_role_has_no_rights_of_the_certificate(tmp_path
         assert service.seen == [(False, None)] * 5
 
 
-@pytest.mark.parametrize("kind", ["plugin", "beside a token"])
+@pytest.mark.parametrize("kind", ["plugin", "beside a token", "a store"])
 async def test_the_certificate_is_shown_beside_the_role_of_the_client(tmp_path: Path, kind: str) -> None:
     async with (
         tls_web_service() as service,
@@ -93,10 +97,11 @@ async def test_the_certificate_is_shown_beside_the_role_of_the_client(tmp_path: 
 
 
 @pytest.mark.threat("certificate-rights-borrowed")
-async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["plugin", "a store"])
+async def test_where_a_certificate_is_demanded_the_refusal_names_the_key(tmp_path: Path, kind: str) -> None:
     async with (
         tls_web_service(ssl.CERT_REQUIRED) as service,
-        web_staged(**keys(tmp_path, service, "plugin")) as at,
+        web_staged(**keys(tmp_path, service, kind)) as at,
     ):
         async with at.client.delete(at.url + ADMIN) as answer:
             assert answer.status in (502, 503)

@@ -22,6 +22,8 @@ SECRET_KEYS = {
     "brokerClientAuthenticationParameters": f"token:{SECRET}",
     "proxyHttpResponseHeadersJson": f'{{"X-Api-Key": "{SECRET}"}}',
     "tlsKeyStorePassword": SECRET,
+    "tlsTrustStorePassword": SECRET,
+    "brokerClientTlsKeyStorePassword": SECRET,
     "brokerClientTlsTrustStorePassword": SECRET,
     "eventLogSalt": SECRET * 2,
     "eventLogTopicAuthenticationParameters": f"token:{SECRET}",

@@ -68,7 +68,7 @@ def test_clippy_has_nothing_to_say(features: list[str]) -> None:
 
 
 def test_the_crates_own_tests_pass() -> None:
-    cargo("test", "--quiet", "--locked", "--no-default-features")
+    cargo("test", "--quiet", "--locked", "--no-default-features", "--features", "tls")
 
 
 def test_licences_are_those_that_the_crates_declare() -> None:

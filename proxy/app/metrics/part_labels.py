@@ -22,7 +22,6 @@ PART_LABELS: Final[Mapping[str, str]] = {
     "one large frame over its limit": "frame_overshoot",
     "books of writers": "writers",
     "TLS connections": "tls_connections",
-    "certificates in TLS handshakes": "tls_handshakes",
     "kernel send buffers": "send_buffers",
     "large kernel send buffers": "large_send_buffers",
     "relays, both directions stalled": "stalled_relays",

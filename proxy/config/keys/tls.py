@@ -4,6 +4,8 @@ from proxy.config.keys.key import Key, boolean, text, whole, words
 from proxy.config.keys.units import DAY_SECONDS, SECONDS
 
 TLS = "TLS"
+NO_JKS = "JKS, which is refused with the `keytool` command that converts such a store"
+NO_KEYS = "a store with a private key in it, which is refused: the authority of that key would be trusted, too"
 
 
 class TlsKeys:
@@ -15,11 +17,44 @@ class TlsKeys:
     )  # fmt: skip
     tls_key_file_path = Key(
         "tlsKeyFilePath", "", text(), since="pulsar", section=TLS, doc="PEM file with the key of that certificate.",
+        less="keys other than RSA of 2,048 bits or more, P-256, P-384, P-521 and Ed25519, which are refused",
     )  # fmt: skip
     tls_trust_certs_file_path = Key(
         "tlsTrustCertsFilePath", "", text(), since="pulsar", section=TLS,
         doc="PEM file with the authorities that may issue certificates of clients; a client's whole chain may have "
         "some 15 KiB. Empty: clients are not asked for certificates.",
+    )  # fmt: skip
+    tls_enabled_with_key_store = Key(
+        "tlsEnabledWithKeyStore", False, boolean(), since="pulsar", section=TLS,
+        doc="Use the two stores below instead of the PEM files of servicePortTls and webServicePortTls.",
+    )  # fmt: skip
+    tls_key_store_type = Key(
+        "tlsKeyStoreType", "JKS", text(), since="pulsar", section=TLS,
+        doc="Type of the store with the key: PKCS12.",
+        less=NO_JKS,
+    )  # fmt: skip
+    tls_key_store = Key(
+        "tlsKeyStore", "", text(), since="pulsar", section=TLS,
+        doc="Store with this proxy's key, its certificate and its chain. Of several keys the first "
+        "counts.",
+    )  # fmt: skip
+    tls_key_store_password = Key(
+        "tlsKeyStorePassword", "", text(), since="pulsar", section=TLS, secret=True,
+        doc="Password of the store with the key.",
+    )  # fmt: skip
+    tls_trust_store_type = Key(
+        "tlsTrustStoreType", "JKS", text(), since="pulsar", section=TLS,
+        doc="Type of the store with the authorities: PKCS12.",
+        less=NO_JKS,
+    )  # fmt: skip
+    tls_trust_store = Key(
+        "tlsTrustStore", "", text(), since="pulsar", section=TLS,
+        doc="Store with the authorities that may issue certificates of clients. Empty: clients are not asked for any.",
+        less=NO_KEYS,
+    )  # fmt: skip
+    tls_trust_store_password = Key(
+        "tlsTrustStorePassword", "", text(), since="pulsar", section=TLS, secret=True,
+        doc="Password of the store with the authorities.",
     )  # fmt: skip
     tls_certificate_revocation_list_file_path = Key(
         "tlsCertificateRevocationListFilePath", "", text(), section=TLS,
@@ -37,7 +72,8 @@ class TlsKeys:
     )  # fmt: skip
     tls_ciphers = Key(
         "tlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites on client ports, by standard or OpenSSL names. Empty: OpenSSL's default.",
+        doc="Cipher suites on client ports, by standard or OpenSSL names: ECDHE with AES-GCM or ChaCha20. Empty: all.",
+        less="suites with CBC, CCM, DHE or RSA key exchange, which are refused",
     )  # fmt: skip
     web_service_tls_protocols = Key(
         "webServiceTlsProtocols", (), words(), since="pulsar", section=TLS,
@@ -91,11 +127,44 @@ class TlsKeys:
         "brokerClientKeyFilePath", "", text(), since="pulsar", section=TLS,
         doc="PEM file with the key of that certificate.",
     )  # fmt: skip
+    broker_client_tls_enabled_with_key_store = Key(
+        "brokerClientTlsEnabledWithKeyStore", False, boolean(), since="pulsar", section=TLS,
+        doc="Use the two stores below instead of the PEM files towards brokers.",
+    )  # fmt: skip
+    broker_client_tls_key_store_type = Key(
+        "brokerClientTlsKeyStoreType", "JKS", text(), since="pulsar", section=TLS,
+        doc="Type of the store with the key: PKCS12.",
+        less=NO_JKS,
+    )  # fmt: skip
+    broker_client_tls_key_store = Key(
+        "brokerClientTlsKeyStore", "", text(), since="pulsar", section=TLS,
+        doc="Store with the key and the certificate that this proxy presents to brokers. Of several keys the first "
+        "counts. Empty: no certificate.",
+    )  # fmt: skip
+    broker_client_tls_key_store_password = Key(
+        "brokerClientTlsKeyStorePassword", "", text(), since="pulsar", section=TLS, secret=True,
+        doc="Password of the store with the key.",
+    )  # fmt: skip
+    broker_client_tls_trust_store_type = Key(
+        "brokerClientTlsTrustStoreType", "JKS", text(), since="pulsar", section=TLS,
+        doc="Type of the store with the authorities: PKCS12.",
+        less=NO_JKS,
+    )  # fmt: skip
+    broker_client_tls_trust_store = Key(
+        "brokerClientTlsTrustStore", "", text(), since="pulsar", section=TLS,
+        doc="Store with the authorities that may issue certificates of brokers. Empty: the system's authorities.",
+        less=NO_KEYS,
+    )  # fmt: skip
+    broker_client_tls_trust_store_password = Key(
+        "brokerClientTlsTrustStorePassword", "", text(), since="pulsar", section=TLS, secret=True,
+        doc="Password of the store with the authorities.",
+    )  # fmt: skip
     broker_client_tls_protocols = Key(
         "brokerClientTlsProtocols", (), words(), since="pulsar", section=TLS,
         doc="TLS versions for brokers. Empty: TLSv1.3 and TLSv1.2.",
     )  # fmt: skip
     broker_client_tls_ciphers = Key(
         "brokerClientTlsCiphers", (), words(), since="pulsar", section=TLS,
-        doc="Cipher suites for brokers. Empty: OpenSSL's default.",
+        doc="Cipher suites for brokers, as in tlsCiphers. Empty: all.",
+        less="suites with CBC, CCM, DHE or RSA key exchange, which are refused",
     )  # fmt: skip

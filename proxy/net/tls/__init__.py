@@ -1,11 +1,11 @@
 """TLS towards clients and brokers.
 
-Start with `transport.py` (a connection; `sealed_writes.py`: its writing half, `read_turns.py`: when it reads,
-`shared.py`: buffers, `streams.py`: the same for HTTP). `arrivals.py` gives clients their turns for a handshake
+Start with `transport.py` (a connection; `session.py`: what seals and opens, in Rust; `shared.py`: buffers,
+`streams.py`: the same for HTTP). `arrivals.py` gives clients their turns for a handshake
 (`places.py`: whose), `hello.py` checks the first bytes, `handshake.py` runs the steps, `brokers.py` those with
 brokers; the time-out of a handshake is in `proxy.clients.sessions`, on web ports in `proxy/web/accept.py`.
 `failures.py`: causes and texts.
-`files.py` reloads certificates, for every port and towards brokers; `contexts.py` makes contexts, `unresumed.py` those
-whose clients show certificates, `suites.py` limits their versions and ciphers, `revocation.py` reads revocation lists
-(CRLs), `expiry.py` reads dates. `freed_memory.py` gives memory back; `counters.py` counts.
+`files.py` reloads certificates, for every port and towards brokers; `contexts.py` makes the settings of sessions,
+`suites.py` limits versions and ciphers, `revocation.py` reads revocation lists (CRLs), `pem.py` and `stores.py`
+(PKCS#12) read keys and certificates, `chains.py` orders these, `expiry.py` reads dates. `counters.py` counts.
 """

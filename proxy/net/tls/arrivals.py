@@ -2,8 +2,8 @@
 
 Rule: a place is for work, not for silence, and no client is refused because many others came with it. Until a whole
 ClientHello is in the kernel, a client costs a socket that is only peeked at and a small object; then it waits the same
-way for a place, in turns by address. A client that leaves its handshake half done keeps its place, and OpenSSL's memory
-with it, until another client needs the place (`places.py`). Bytes that the loop has not read yet save a client from
+way for a place, in turns by address. A client that leaves its handshake half done keeps its place and its session
+until another client needs the place (`places.py`). Bytes that the loop has not read yet save a client from
 that, but not for long: else a client that drips would keep its place and those of the clients behind it.
 """
 
@@ -21,7 +21,6 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, call_each
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.freed_memory import FreedMemory
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places, TurnQueue
 from proxy.net.tls.session import TlsConfig
@@ -148,7 +147,6 @@ class Arrivals:
         self._again_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._scope = TaskScope(self._crashed)
-        self._freed = FreedMemory(loop, self._scope)
         self._epoll = select.epoll()
         loop.add_reader(self._epoll.fileno(), self._dispatch)
 
@@ -328,7 +326,6 @@ class Arrivals:
         self._counters.handshakes_in_flight += in_flight - self._counted[0]
         self._counters.handshakes_waiting += waiting - self._counted[1]
         self._counted = in_flight, waiting
-        self._freed.note(in_flight)
 
     def _unwatch(self, arrival: Arrival) -> None:
         if arrival.sock is not None and self._watched.pop(arrival.sock.fileno(), None) is not None:

@@ -8,38 +8,25 @@ files.
 import ssl
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
-from proxy.core.files import read_regular
+from proxy.config.keys.key import Key
+from proxy.net.tls.chains import in_order
 from proxy.net.tls.expiry import expiry
-from proxy.net.tls.pem import CERTIFICATES, KEYS, is_encrypted, of_kind
+from proxy.net.tls.pem import PemFile, TlsFile, block, key_block, memory_file
 from proxy.net.tls.revocation import load_lists, revocation_lists
 from proxy.net.tls.session import TlsConfig, new_config
 from proxy.net.tls.suites import BadTlsSetting, restrict, versions_and_suites
 
+if TYPE_CHECKING:
+    from proxy.net.tls.stores import StoreFile
+
+Source: TypeAlias = "PemFile | StoreFile"
 Name = Literal["server", "web", "broker_client"]
 Verify = Literal["nothing", "optional", "required"]
 _VERIFY: Final[tuple[Verify, ...]] = ("nothing", "optional", "required")
-
-
-@dataclass(frozen=True, slots=True)
-class PemFile:
-    """A PEM file, and the configuration key that names it."""
-
-    key: str
-    path: str
-
-    def read(self) -> bytes:
-        """Return the contents; raises BadTlsSetting."""
-        if not self.path:
-            raise BadTlsSetting(self.key, "nothing", "a PEM file")
-        try:
-            return read_regular(self.path)
-        except OSError as error:
-            problem = (error.strerror or str(error)).lower()
-            raise BadTlsSetting(self.key, repr(self.path), f"a PEM file that can be read: {problem}") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +34,9 @@ class ContextSettings:
     """The settings of one context. `verify`: a certificate from `trust` is required, optional or not asked for."""
 
     name: Name
-    certificate: PemFile
-    private_key: PemFile
-    trust: PemFile
+    certificate: Source
+    private_key: Source
+    trust: Source
     protocols: tuple[str, ...]
     protocols_key: str
     ciphers: tuple[str, ...]
@@ -69,7 +56,7 @@ class ContextSettings:
         return self.name != "broker_client"
 
     @property
-    def files(self) -> tuple[PemFile, ...]:
+    def files(self) -> tuple[TlsFile, ...]:
         """Return the files that the configuration names."""
         return tuple(file for file in (self.certificate, self.private_key, self.trust, self.revoked) if file.path)
 
@@ -78,13 +65,14 @@ class ContextSettings:
 class LoadedContext:
     """Settings of sessions, and the Unix times at which their certificate and revocation lists expire; None without.
 
-    `https` is the same towards web services of brokers, `https_bare` without the certificate, for what is not the
-    proxy's own business; None for ports.
+    `doubt` is a warning, or empty. `https` is the same towards web services of brokers, `https_bare` without the
+    certificate, for what is not the proxy's own business; None for ports.
     """
 
     config: TlsConfig
     expires_at: float | None
     lists_expire_at: float | None
+    doubt: str
     https: ssl.SSLContext | None = None
     https_bare: ssl.SSLContext | None = None
 
@@ -103,40 +91,56 @@ def context_settings(config: Config) -> tuple[ContextSettings, ...]:
 
 
 def _server(config: Config, name: Name, protocols: Sequence[str], ciphers: Sequence[str]) -> ContextSettings:
-    trusted, required = config.tls_trust_certs_file_path, config.tls_require_trusted_client_cert_on_connect
+    certificate: Source = PemFile("tlsCertificateFilePath", config.tls_certificate_file_path)
+    private_key: Source = PemFile("tlsKeyFilePath", config.tls_key_file_path)
+    trust: Source = PemFile("tlsTrustCertsFilePath", config.tls_trust_certs_file_path)
+    if config.tls_enabled_with_key_store:
+        certificate = private_key = _store(config, Config.tls_key_store)
+        trust = _store(config, Config.tls_trust_store)
+    required = config.tls_require_trusted_client_cert_on_connect
     if required and config.tls_allow_insecure_connection:
         expected = "false, or tlsAllowInsecureConnection=false: certificates that nobody checks cannot be demanded"
         raise BadTlsSetting("tlsRequireTrustedClientCertOnConnect", "true", expected)
-    if required and not trusted:
-        expected = "a PEM file, which tlsRequireTrustedClientCertOnConnect needs"
-        raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", expected)
+    if required and not trust.path:
+        expected = f"{trust.expected}, which tlsRequireTrustedClientCertOnConnect needs"
+        raise BadTlsSetting(trust.key, "nothing", expected)
     asked: Verify = "required" if required else "optional"
     revoked = PemFile("tlsCertificateRevocationListFilePath", config.tls_certificate_revocation_list_file_path)
-    if revoked.path and not trusted:
-        raise BadTlsSetting("tlsTrustCertsFilePath", "nothing", f"a PEM file, which {revoked.key} needs")
+    if revoked.path and not trust.path:
+        raise BadTlsSetting(trust.key, "nothing", f"{trust.expected}, which {revoked.key} needs")
     web = name == "web"
     return ContextSettings(
         name=name,
-        certificate=PemFile("tlsCertificateFilePath", config.tls_certificate_file_path),
-        private_key=PemFile("tlsKeyFilePath", config.tls_key_file_path),
-        trust=PemFile("tlsTrustCertsFilePath", trusted),
+        certificate=certificate,
+        private_key=private_key,
+        trust=trust,
         protocols=tuple(protocols),
         protocols_key="webServiceTlsProtocols" if web and config.web_service_tls_protocols else "tlsProtocols",
         ciphers=tuple(ciphers),
         ciphers_key="webServiceTlsCiphers" if web and config.web_service_tls_ciphers else "tlsCiphers",
         # A certificate is verified or not asked for; the Java proxy can accept one without verifying it.
-        verify=asked if trusted and not config.tls_allow_insecure_connection else "nothing",
+        verify=asked if trust.path and not config.tls_allow_insecure_connection else "nothing",
         revoked=revoked,
     )
 
 
-def _own_files(config: Config) -> tuple[PemFile, PemFile]:
+def _store(config: Config, key: Key[str]) -> "StoreFile":
+    from proxy.net.tls.stores import StoreFile
+
+    kind, password = (getattr(config, f"{key.attribute}_{part}") for part in ("type", "password"))
+    return StoreFile(key.name, config.value(key), kind, password)
+
+
+def _own_files(config: Config) -> tuple[Source, Source]:
     """Return the files of the proxy's own certificate; as in the Java client the authentication plugin's come first."""
     shown = shown_certificate(
         config.broker_client_authentication_plugin, config.broker_client_authentication_parameters
     )
     if shown is not None:
         return PemFile(PARAMETERS, shown.certificate), PemFile(PARAMETERS, shown.private_key)
+    if config.broker_client_tls_enabled_with_key_store:
+        store = _store(config, Config.broker_client_tls_key_store)
+        return store, store
     return (
         PemFile("brokerClientCertificateFilePath", config.broker_client_certificate_file_path),
         PemFile("brokerClientKeyFilePath", config.broker_client_key_file_path),
@@ -146,11 +150,14 @@ def _own_files(config: Config) -> tuple[PemFile, PemFile]:
 def _broker_client(config: Config) -> ContextSettings:
     insecure = config.tls_allow_insecure_connection
     certificate, private_key = _own_files(config)
+    trust: Source = PemFile("brokerClientTrustCertsFilePath", config.broker_client_trust_certs_file_path)
+    if config.broker_client_tls_enabled_with_key_store:
+        trust = _store(config, Config.broker_client_tls_trust_store)
     return ContextSettings(
         name="broker_client",
         certificate=certificate,
         private_key=private_key,
-        trust=PemFile("brokerClientTrustCertsFilePath", config.broker_client_trust_certs_file_path),
+        trust=trust,
         protocols=tuple(config.broker_client_tls_protocols),
         protocols_key="brokerClientTlsProtocols",
         ciphers=tuple(config.broker_client_tls_ciphers),
@@ -169,7 +176,8 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key
     )
     roots, lists, lists_expire_at = _trusted(settings, now)
-    chain, key, expires_at = _own(settings)
+    chain, key, doubt = _own(settings)
+    expires_at = expiry(chain[0]) if chain else None
     try:
         config = new_config(
             server_side=settings.server_side, chain=chain, key=key, roots=roots, lists=lists,
@@ -180,43 +188,38 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
     except ValueError as error:
         raise _refused(settings, *error.args) from error
     if settings.server_side:
-        return LoadedContext(config, expires_at, lists_expire_at)
-    both = (_https(settings, roots, lists, versions, suites, shows=shows) for shows in (True, False))
-    return LoadedContext(config, expires_at, lists_expire_at, *both)
+        return LoadedContext(config, expires_at, lists_expire_at, doubt)
+    own = key_block(key) + b"".join(block(b"CERTIFICATE", each) for each in chain) if chain else b""
+    both = (_https(settings, roots, lists, versions, suites, shown) for shown in (own, b""))
+    return LoadedContext(config, expires_at, lists_expire_at, doubt, *both)
 
 
 def _refused(settings: ContextSettings, setting: str, text: str) -> BadTlsSetting:
     """Return the fault of what the session refuses, by the key of the file."""
     certificate, private_key = settings.certificate, settings.private_key
     if "KeyMismatch" in text:
-        expected = f"the key of the certificate in {certificate.path!r} ({certificate.key})"
-        return BadTlsSetting(private_key.key, repr(private_key.path), expected)
+        return private_key.fault(f"the key of the certificate in {certificate.path!r} ({certificate.key})")
+    if "peer certificate" in text:
+        return certificate.fault(f"a certificate that tls can show: {text}")
     if setting in ("key", "certificate"):
-        expected = "an RSA key of 2,048 bits or more, or one of P-256, P-384, P-521 or Ed25519, and its certificate"
-        return BadTlsSetting(private_key.key, repr(private_key.path), expected)
+        return private_key.fault(
+            "an RSA key of 2,048 bits or more, or one of P-256, P-384, P-521 or Ed25519, and its certificate"
+        )
     file = settings.revoked if setting == "lists" else settings.trust
-    return BadTlsSetting(file.key, repr(file.path), f"what a session can use: {text}")
+    return file.fault(f"what a session can use: {text}")
 
 
-def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, float | None]:
-    """Return the chain and the key of the certificate that is shown, and when it expires."""
-    certificate, private_key = settings.certificate, settings.private_key
+def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, str]:
+    """Return the chain and the key of the certificate that is shown, and what is odd about them."""
     if not settings.shows_certificate:
-        return [], b"", None
-    pem, secret = certificate.read(), private_key.read()
-    if is_encrypted(secret):
-        raise BadTlsSetting(private_key.key, repr(private_key.path), "a key that is not encrypted")
+        return [], b"", ""
+    file = settings.private_key
+    found, (key, keys) = settings.certificate.certificates(), file.private_key()
     try:
-        chain = of_kind(pem, CERTIFICATES)
-        expires_at = expiry(pem)
+        chain = in_order(found, key)
     except ValueError as error:
-        raise BadTlsSetting(certificate.key, repr(certificate.path), "a PEM file with a certificate") from error
-    try:
-        key = next(iter(of_kind(secret, KEYS)))
-    except (ValueError, StopIteration) as error:
-        expected = f"a PEM file with the key of the certificate in {certificate.path!r} ({certificate.key})"
-        raise BadTlsSetting(private_key.key, repr(private_key.path), expected) from error
-    return chain, key, expires_at
+        raise settings.certificate.fault(f"{settings.certificate.expected} with certificates: {error}") from error
+    return chain, key, f"{file.key}: {file.path!r} has {keys} keys, the first counts" if keys > 1 else ""
 
 
 def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[bytes], float | None]:
@@ -224,15 +227,8 @@ def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[b
     trust, revoked = settings.trust, settings.revoked
     if settings.verify == "nothing":
         return [], [], None
-    try:
-        # Only towards brokers: a server without a trust file asks for no certificates.
-        roots = of_kind(trust.read(), CERTIFICATES) if trust.path else _of_this_machine()
-    except ValueError as error:
-        if isinstance(error, BadTlsSetting):
-            raise
-        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates") from error
-    if not roots:
-        raise BadTlsSetting(trust.key, repr(trust.path), "a PEM file with certificates")
+    # Only towards brokers: a server without a trust file asks for no certificates.
+    roots = trust.authorities() if trust.path else _of_this_machine()
     if not revoked.path:
         return roots, [], None
     return roots, *revocation_lists(revoked.key, revoked.path, revoked.read(), now)
@@ -250,31 +246,33 @@ def _https(
     lists: Sequence[bytes],
     versions: Sequence[int],
     suites: Sequence[int],
-    *,
-    shows: bool,
+    own: bytes,
 ) -> ssl.SSLContext:
-    """Return the same for web services of brokers."""
+    """Return the same for web services of brokers, which are shown the certificate of `own`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = settings.check_hostname
     context.verify_mode = ssl.CERT_NONE if settings.verify == "nothing" else ssl.CERT_REQUIRED
     # As in Java, any certificate of the trust file is a trust anchor, not only a self-signed certificate.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     restrict(context, versions, suites)
+    file: TlsFile = settings.trust
     try:
         if roots:
             context.load_verify_locations(cadata=b"".join(roots))
         if lists:
             load_lists(context, lists)
-        if shows and settings.shows_certificate:
-            context.load_cert_chain(settings.certificate.path, settings.private_key.path)
+        if own:
+            file = settings.certificate
+            with memory_file(own) as path:
+                context.load_cert_chain(path)
     except (ssl.SSLError, OSError) as error:
-        raise BadTlsSetting(settings.trust.key, repr(settings.trust.path), f"what https can use: {error}") from error
+        raise file.fault(f"what https can use: {error}") from error
     return context
 
 
 def unreadable(settings: ContextSettings) -> Iterator[BadTlsSetting]:
     """Yield a fault for each file of a context that cannot be read: `load` stops at the first."""
-    files = [settings.certificate, settings.private_key] if settings.shows_certificate else []
+    files: list[TlsFile] = [settings.certificate, settings.private_key] if settings.shows_certificate else []
     if settings.verify != "nothing":
         files += [file for file in (settings.trust, settings.revoked) if file.path]
     for file in files:

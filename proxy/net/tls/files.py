@@ -22,7 +22,8 @@ from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.suites import BadTlsSetting
 
 if TYPE_CHECKING:
-    from proxy.net.tls.contexts import LoadedContext, Name, PemFile
+    from proxy.net.tls.contexts import LoadedContext, Name
+    from proxy.net.tls.pem import TlsFile
     from proxy.net.tls.session import TlsConfig
 
 # Files that do not fit together are probably being written: read them again after this time.
@@ -34,15 +35,16 @@ _Seen = tuple[bytes, ...]
 
 def check(config: Config, now: Callable[[], float] = time.time) -> list[str]:
     """Load all contexts of a configuration and return the warnings; raises ConfigError with every fault."""
-    return _expired(_load_all(config, now()), now())
+    return _doubts(_load_all(config, now()), now())
 
 
-def _expired(contexts: Contexts, now: float) -> list[str]:
-    return [
+def _doubts(contexts: Contexts, now: float) -> list[str]:
+    found = [
         f"the certificate of {name} has expired"
         for name, loaded in contexts.items()
         if loaded.expires_at is not None and loaded.expires_at <= now
     ]
+    return found + list(dict.fromkeys(loaded.doubt for loaded in contexts.values() if loaded.doubt))
 
 
 def _uses_tls(config: Config) -> bool:
@@ -94,7 +96,7 @@ class TlsFiles:
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
         counters.expiries = self.expiries
         counters.list_expiries = self.list_expiries
-        self._warn_of_expired()
+        self._warn()
 
     # --- contexts in force --------------------------------------------------------------------------
 
@@ -179,7 +181,7 @@ class TlsFiles:
             self._contexts = contexts
             self._counters.reloads["applied"] += 1
             self._log.info("new certificates are in force", names=sorted(contexts))
-            self._warn_of_expired()
+            self._warn()
         return True
 
     def _read(self, before: _Seen, again: bool) -> "tuple[_Seen, Contexts | None]":
@@ -193,12 +195,12 @@ class TlsFiles:
             self._counters.reloads["refused"] += 1
             self._log.warning("certificates refused, the old ones stay in force", detail=text)
 
-    def _warn_of_expired(self) -> None:
-        for text in _expired(self._contexts, self._now()):
+    def _warn(self) -> None:
+        for text in _doubts(self._contexts, self._now()):
             self._log.warning(text)
 
 
-def _files(config: Config) -> "tuple[PemFile, ...]":
+def _files(config: Config) -> "tuple[TlsFile, ...]":
     if not _uses_tls(config):
         return ()
     from proxy.net.tls.contexts import context_settings
@@ -210,11 +212,11 @@ def _files(config: Config) -> "tuple[PemFile, ...]":
     return tuple(dict.fromkeys(file for settings in wanted for file in settings.files))
 
 
-def _contents(files: "tuple[PemFile, ...]") -> _Seen:
+def _contents(files: "tuple[TlsFile, ...]") -> _Seen:
     return tuple(_digest(file) for file in files)
 
 
-def _digest(file: "PemFile") -> bytes:
+def _digest(file: "TlsFile") -> bytes:
     try:
         return hashlib.sha256(file.read()).digest()
     except BadTlsSetting:

@@ -2,8 +2,8 @@
 
 Rule: the session gets a ClientHello whole or not at all (`hello.py`), and bytes only in a turn of the loop budget,
 because a handshake costs milliseconds of processor time. All that a peer sends besides a ClientHello is bounded:
-the session decodes and checks a whole chain of certificates in one step. The transport drops this object when the handshake
-is done.
+the session decodes and checks a whole chain of certificates in one step. The transport drops this object when the
+handshake is done.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.hello import asks_again, bytes_after, check_first_byte, hello_end, hello_progress
 from proxy.net.tls.session import FAILED, TlsSession
 
-# Limits of what the session gets in a handshake, a ClientHello apart. A chain of 8 certificates (the JDK's own limit for
-# clients) with RSA keys of 4,096 bits fits into 16 KiB; real chains have 2 to 4. the session needs 0.2 ms for each.
+# Limits of what the session gets in a handshake, a ClientHello apart. A chain of 8 certificates (the JDK's limit for
+# clients) with RSA keys of 4,096 bits fits into 16 KiB; real chains have 2 to 4.
 CLIENT_HANDSHAKE_BYTES: Final = 16 * 1024
 # A broker also sends the names of the authorities that it trusts, some 100 bytes each, 150 of them for a system's.
 BROKER_HANDSHAKE_BYTES: Final = 64 * 1024
@@ -25,7 +25,7 @@ _NO_ROOM: Final = memoryview(bytearray())
 
 
 class Handshake:
-    """The state of a handshake. `received` is ciphertext that the session has not got yet, `stepped` tells of a first step.
+    """The state of a handshake. `received`: ciphertext that the session has not got yet; `stepped`: of a first step.
 
     `make_protocol` and `on_failure` belong to the caller that waits for the end of the handshake; `on_step` is called
     after each step but the last.

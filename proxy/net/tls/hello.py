@@ -1,7 +1,7 @@
-"""Check the size of a ClientHello before OpenSSL gets any of it.
+"""Check the size of a ClientHello before a session gets any of it.
 
-Rule: OpenSSL gets a ClientHello whole or not at all. After four bytes of it OpenSSL allocates as much memory as the
-ClientHello claims to need, up to 128 KiB. The proxy keeps only the bytes that were sent, with a limit.
+Rule: a session gets a ClientHello whole or not at all, so that it begins with work and not with waiting. The proxy
+keeps only the bytes that were sent, with a limit.
 """
 
 from typing import Final
@@ -59,7 +59,7 @@ def hello_progress(held: bytes) -> tuple[int, int]:
             missing = _MESSAGE_HEADER_BYTES + _claimed(held[body : body + _MESSAGE_HEADER_BYTES])
         if length > LARGEST_HELLO_BYTES + _MESSAGE_HEADER_BYTES:
             raise _refused(f"got a record of {length} bytes within it")
-        # The last record may hold more than the ClientHello: OpenSSL judges the rest.
+        # The last record may hold more than the ClientHello: the session judges the rest.
         missing -= length
         start = body + length
         if missing <= 0:

@@ -4,15 +4,13 @@ Rule: a list that has expired is a fault when it is loaded: it would refuse ever
 the log of handshakes would say why.
 """
 
-import base64
-import os
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
 from proxy.net.tls.expiry import der_element, der_time
-from proxy.net.tls.pem import LISTS, blocks
+from proxy.net.tls.pem import LISTS, block, blocks, memory_file
 from proxy.net.tls.suites import BadTlsSetting
 
 _SEQUENCE: Final = 0x30
@@ -50,12 +48,9 @@ def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[
 
 
 def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
-    """Have a context for https refuse what is in these lists; Python takes lists from files only."""
-    with os.fdopen(os.memfd_create("revocation lists"), "wb") as file:
-        for each in lists:
-            file.write(b"-----BEGIN X509 CRL-----\n" + base64.encodebytes(each) + b"-----END X509 CRL-----\n")
-        file.flush()
-        context.load_verify_locations(f"/proc/self/fd/{file.fileno()}")
+    """Have a context for https refuse what is in these lists."""
+    with memory_file(b"".join(block(b"X509 CRL", each) for each in lists)) as path:
+        context.load_verify_locations(path)
     # As in other proxies, each authority of a chain needs a list.
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 

@@ -3,7 +3,7 @@
 Rule: the session (`native/src/tls.rs`) keeps what the endpoint has no room for, and nothing else: ciphertext is read
 into one buffer of the loop, plaintext goes straight into the endpoint's buffer, and what is written is sealed at once.
 Bytes that a write did not push into the kernel are in the plain transport and nowhere else, so "drained" means the same
-as without TLS (docs/adr/0011). The handshake is in `handshake.py`.
+as without TLS (docs/adr/0078). The handshake is in `handshake.py`.
 
 A peer can keep a session busy without sending data: a key update of TLS 1.3 is 27 bytes and asks for no answer. The
 session holds ciphertext against the data that it brought; here a busy connection is read in its turn (docs/adr/0024).

@@ -116,5 +116,5 @@ class WebTargets:
         extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
         return cls(
             brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds,
-            shows_certificate=tls and bool(config.broker_client_certificate_file_path),
+            shows_certificate=tls and bool(config.value(config.broker_client_certificate())),
         )  # fmt: skip

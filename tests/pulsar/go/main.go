@@ -1,5 +1,5 @@
 // Moves messages from one topic to another in transactions, and writes what came of each step as one JSON object a
-// line.
+// line; or, if the first argument is "exchange", sends messages with credentials, and prints what arrives (exchange).
 //
 // Arguments: service URL, topic to take from, topic to send to, messages of a step, the file to write to, and a file
 // for whose coming the last transaction stays open. Steps: a transaction that is committed, and one that is committed
@@ -13,6 +13,7 @@ import (
 	"log"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/apache/pulsar-client-go/pulsar"
@@ -45,6 +46,10 @@ func check(err error) {
 
 func main() {
 	args := os.Args[1:]
+	if args[0] == "exchange" {
+		exchange(args[1:])
+		return
+	}
 	file := must(os.Create(args[4]))
 	defer file.Close()
 	client := must(pulsar.NewClient(pulsar.ClientOptions{
@@ -60,6 +65,30 @@ func main() {
 	m.keptOpen(args[5])
 	client.Close()
 	m.tell(map[string]any{"step": "closed"})
+}
+
+// exchange takes a service URL, a topic, a count of messages, the bytes of each behind its number, a file of
+// authorities, and the plugin's name and parameters; it prints the number of each message and how long it is.
+func exchange(args []string) {
+	client := must(pulsar.NewClient(pulsar.ClientOptions{
+		URL: args[0], TLSTrustCertsFilePath: args[4], TLSValidateHostname: true,
+		Authentication: must(pulsar.NewAuthentication(args[5], args[6])), OperationTimeout: patience,
+	}))
+	defer client.Close()
+	m := &mover{client: client, count: must(strconv.Atoi(args[2]))}
+	m.taker = m.subscribe(args[1], "takes")
+	m.filler = must(client.CreateProducer(pulsar.ProducerOptions{Topic: args[1]}))
+	filling := strings.Repeat(".", must(strconv.Atoi(args[3])))
+	for number := range m.count {
+		message := &pulsar.ProducerMessage{Payload: fmt.Appendf(nil, "%d %s", number, filling)}
+		must(m.filler.Send(context.Background(), message))
+	}
+	for range m.count {
+		message := must(receive(m.taker, patience))
+		check(m.taker.Ack(message))
+		text := string(message.Payload())
+		fmt.Printf("%s%d\n", strings.TrimRight(text, "."), len(text))
+	}
 }
 
 func (m *mover) tell(step map[string]any) { check(m.out.Encode(step)) }

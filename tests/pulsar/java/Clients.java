@@ -37,6 +37,8 @@ import org.apache.pulsar.client.impl.MultiTopicsConsumerImpl;
  *   <li>"receive FILE URL TOPICS SUBSCRIPTION": receives and acknowledges all that comes.
  *   <li>"watch FILE URL PATTERN COUNT POLL": so many pattern consumers, a client each, with so many seconds between two
  *       rounds of polling for topics.
+ *   <li>"exchange FILE URL TOPIC COUNT BYTES AUTHORITIES PLUGIN PARAMETERS": sends messages with credentials, and tells
+ *       the number of each that arrives and how long it is; each has so many bytes behind its number.
  *   <li>"stop FILE"
  * </ul>
  */
@@ -204,6 +206,31 @@ public final class Clients {
         }
     }
 
+    private static final class Exchange extends Role {
+        Exchange(String[] words) throws Exception {
+            super(words);
+        }
+
+        @Override
+        void work() throws Exception {
+            PulsarClient client = added(builder().tlsTrustCertsFilePath(words[6]).enableTlsHostnameVerification(true)
+                    .authentication(words[7], words[8]).build());
+            Consumer<byte[]> consumer = client.newConsumer().topic(words[3]).subscriptionName("takes").subscribe();
+            Producer<byte[]> producer = client.newProducer().topic(words[3]).create();
+            int count = Integer.parseInt(words[4]);
+            String filling = ".".repeat(Integer.parseInt(words[5]));
+            for (int number = 0; number < count; number++) {
+                producer.send((number + " " + filling).getBytes(StandardCharsets.UTF_8));
+            }
+            for (int number = 0; number < count; number++) {
+                Message<byte[]> message = consumer.receive();
+                consumer.acknowledge(message);
+                String text = new String(message.getData(), StandardCharsets.UTF_8);
+                tell(text.substring(0, text.indexOf('.')) + text.length());
+            }
+        }
+    }
+
     private static final class PatternConsumers extends Role {
         PatternConsumers(String[] words) throws Exception {
             super(words);
@@ -257,6 +284,8 @@ public final class Clients {
                 return new Producers(words);
             case "receive":
                 return new Receiver(words);
+            case "exchange":
+                return new Exchange(words);
             default:
                 return new PatternConsumers(words);
         }

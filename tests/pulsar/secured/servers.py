@@ -12,9 +12,9 @@ from tests.pulsar.secured.credentials import Credentials
 from tests.pulsar.standalone import Broker, Kind
 from tests.support.sockets.ports import free_ports
 
-_PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
-_PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
-PROVIDERS: Final = ",".join(_PROVIDER + kind for kind in ("Token", "Tls", "Basic"))
+PROVIDER: Final = "org.apache.pulsar.broker.authentication.AuthenticationProvider"
+PLUGIN: Final = "org.apache.pulsar.client.impl.auth.Authentication"
+PROVIDERS: Final = ",".join(PROVIDER + kind for kind in ("Token", "Tls", "Basic"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ def _authentication(credentials: Credentials, role: str) -> dict[str, str]:
         "authenticationProviders": PROVIDERS,
         "tokenPublicKey": f"file://{credentials.public_key_file}",
         "basicAuthConf": f"file://{credentials.password_file}",
-        "brokerClientAuthenticationPlugin": f"{_PLUGIN}Token",
+        "brokerClientAuthenticationPlugin": f"{PLUGIN}Token",
         "brokerClientAuthenticationParameters": f"token:{credentials.token(role)}",
         "authenticationRefreshCheckSeconds": "1",
     }
@@ -62,7 +62,10 @@ def _tls(credentials: Credentials, name: str) -> dict[str, str]:
 
 
 def secured_kind(release: Kind, credentials: Credentials, tls_port: int, web_tls_port: int) -> Kind:
-    """Describe the secured broker: all three kinds of credentials, authorization, and `proxy` as the proxy's role."""
+    """Describe the secured broker: all three kinds of credentials, authorization, and `proxy` as the proxy's role.
+
+    It has the keys of its release, too.
+    """
     keys = {
         **_authentication(credentials, "admin"),
         **_tls(credentials, "broker"),
@@ -73,6 +76,7 @@ def secured_kind(release: Kind, credentials: Credentials, tls_port: int, web_tls
         "proxyRoles": "proxy",
         # As in the standalone.conf that Pulsar ships.
         "webSocketServiceEnabled": "true",
+        **release.keys,
     }
     return replace(release, keys=keys, admin_token=credentials.token("admin"), files=credentials.directory)
 

@@ -47,13 +47,13 @@ class HandSealer:
 
     def data(self, data: bytes) -> bytes:
         """Seal data."""
-        return self._seal(data, _DATA)
+        return self.record(data, _DATA)
 
     def updates(self, count: int, *, requested: bool = True) -> bytes:
         """Seal updates of keys in a row; one that is `requested` asks the other side for one of its own."""
         records = []
         for _ in range(count):
-            records.append(self._seal(bytes((24, 0, 0, 1, requested)), _HANDSHAKE))
+            records.append(self.record(bytes((24, 0, 0, 1, requested)), _HANDSHAKE))
             self._secret = self._derived(b"traffic upd", _HASH_BYTES)
             self._begin()
         return b"".join(records)
@@ -68,7 +68,8 @@ class HandSealer:
         info = length.to_bytes(2, "big") + bytes((len(full),)) + full + b"\x00"
         return HKDFExpand(SHA384(), length, info).derive(self._secret)
 
-    def _seal(self, data: bytes, kind: int) -> bytes:
+    def record(self, data: bytes, kind: int) -> bytes:
+        """Seal bytes of any kind."""
         nonce = (self._iv ^ self._sequence).to_bytes(_IV_BYTES, "big")
         self._sequence += 1
         header = b"\x17\x03\x03" + (len(data) + 17).to_bytes(2, "big")

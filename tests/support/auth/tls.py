@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from time import perf_counter
+from types import ModuleType
 from typing import Any, Self
 
 import pytest

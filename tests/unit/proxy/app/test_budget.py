@@ -57,12 +57,12 @@ def test_a_heavier_load_fills_the_lines_of_the_lighter_ones_and_more() -> None:
 def test_tls_counts_for_each_end_that_has_it() -> None:
     keys = {"maxConcurrentInboundConnections": 10, "brokerConnectionsTotal": 2, "servicePortTls": 6651}
     with_broker = {"tlsEnabledWithBroker": "true", "brokerServiceURLTLS": "pulsar+ssl://broker:6651"}
-    assert budget(**keys)[0]["TLS connections"] == 10 * 56 * 1024
-    assert budget(**keys, **with_broker)[0]["TLS connections"] == (10 + 10 + 2) * 56 * 1024
+    assert budget(**keys)[0]["TLS connections"] == 10 * 50 * 1024
+    assert budget(**keys, **with_broker)[0]["TLS connections"] == (10 + 10 + 2) * 50 * 1024
     asked = {"tlsTrustCertsFilePath": "/ca.pem", "webServicePortTls": 8443, "maxHttpServerConnections": 3}
     lines, _ = budget(**keys, **asked)
-    assert lines["TLS connections"] == 10 * (56 + 20) * 1024
-    assert lines["TLS of the web ports"] == 3 * (56 + 20) * 1024
+    assert lines["TLS connections"] == 10 * (50 + 18) * 1024
+    assert lines["TLS of the web ports"] == 3 * (50 + 18) * 1024
 
 
 def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:

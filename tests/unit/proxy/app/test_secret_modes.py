@@ -40,6 +40,8 @@ def test_a_file_of_its_user_alone_is_in_order(tmp_path: Path, mode: int) -> None
     [
         {"tlsKeyFilePath": "{}"},
         {"brokerClientKeyFilePath": "{}"},
+        {"tlsKeyStore": "{}"},
+        {"brokerClientTlsKeyStore": "{}"},
         {"adminApiAddress": "127.0.0.1:1", "adminApiTokenFilePath": "{}"},
         {"authenticationEnabled": "true", "tokenSecretKey": "file://{}"},
         {"authenticationEnabled": "true", "tokenSecretKey": "{}"},

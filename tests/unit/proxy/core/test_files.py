@@ -17,7 +17,7 @@ from proxy.config.config import Config
 from proxy.config.sources import ConfigError
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.files import LARGEST_FILE_BYTES, read_regular
-from proxy.net.tls.contexts import PemFile
+from proxy.net.tls.pem import PemFile
 from proxy.net.tls.suites import BadTlsSetting
 from proxy.web.admin.access import read_token
 from tests.support.patience import patient

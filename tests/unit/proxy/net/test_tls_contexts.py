@@ -1,7 +1,6 @@
 """What a configuration's TLS keys make, and how each fault is named."""
 
 import ssl
-import time
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,11 +9,10 @@ import pytest
 import trustme
 
 from proxy.app.metrics.counters import Counters
-from proxy.config.config import Config, ConfigError
 from proxy.core.log import open_log
-from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.expiry import expiry
 from proxy.net.tls.files import TlsFiles, check
+from proxy.net.tls.pem import CERTIFICATES, of_kind
 from proxy.net.tls.session import TlsConfig, new_session
 from proxy.net.tls.suites import BadTlsSetting, versions_and_suites
 from tests.support.auth.tls import (
@@ -26,21 +24,12 @@ from tests.support.auth.tls import (
     hands_shaken,
     server_context,
 )
+from tests.support.auth.tls_settings import faults, settings, tls_config
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> PemFiles:
     return PemFiles.write(tmp_path)
-
-
-def config(**keys: object) -> Config:
-    given = {"brokerServiceURL": "pulsar://broker", "brokerServiceURLTLS": "pulsar+ssl://broker", "clusterName": "c"}
-    return Config.load(overrides=given | {key: str(value) for key, value in keys.items()})
-
-
-def settings(**keys: object) -> TlsConfig:
-    (made,) = context_settings(config(**keys))
-    return load(made, time.time()).config
 
 
 def client(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
@@ -58,12 +47,6 @@ def spoken(served: TlsConfig) -> set[str]:
         with suppress(Refused):
             found.add(hands_shaken(served, client(version))[0].agreed[0])
     return found
-
-
-def faults(**keys: object) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
-        check(config(**keys))
-    return [str(problem) for problem in caught.value.problems]
 
 
 # --- what is made ---------------------------------------------------------------------------------
@@ -120,10 +103,12 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
     leaf = trustme.CA().issue_cert("localhost", not_after=end)
     files = PemFiles.write(tmp_path, leaf)
     counters, log = Counters(), open_log("error")
-    loaded = TlsFiles(config(**files.server_keys), counters.tls, log, now=lambda: end.timestamp() - 60)
+    loaded = TlsFiles(tls_config(**files.server_keys), counters.tls, log, now=lambda: end.timestamp() - 60)
     assert counters.tls.expiries() == {"server": 60.0} == loaded.expiries()
-    assert check(config(**files.server_keys), now=lambda: end.timestamp()) == ["the certificate of server has expired"]
-    assert check(config(**files.server_keys), now=lambda: end.timestamp() - 1) == []
+    assert check(tls_config(**files.server_keys), now=lambda: end.timestamp()) == [
+        "the certificate of server has expired"
+    ]
+    assert check(tls_config(**files.server_keys), now=lambda: end.timestamp() - 1) == []
 
 
 def test_a_port_without_certificate_names_the_key(files: PemFiles) -> None:
@@ -186,14 +171,15 @@ def test_an_expiry_is_read_in_both_of_its_forms(year: int, kind: trustme.KeyType
     leaf = authority().issue_cert(
         "localhost", not_before=datetime(1990, 1, 1, tzinfo=UTC), not_after=end, key_type=kind
     )
-    assert expiry(b"# a comment\n" + leaf.cert_chain_pems[0].bytes()) == end.timestamp()
+    (der,) = of_kind(b"# a comment\n" + leaf.cert_chain_pems[0].bytes(), CERTIFICATES)
+    assert expiry(der) == end.timestamp()
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 100, 300])
 def test_a_certificate_that_is_none_has_no_expiry(cut: int) -> None:
     der = ssl.PEM_cert_to_DER_cert(certificate().cert_chain_pems[0].bytes().decode())[:cut]
     with pytest.raises(ValueError, match=r"certificate|X\.509"):
-        expiry(ssl.DER_cert_to_PEM_cert(der).encode())
+        expiry(der)
 
 
 # --- versions and suites --------------------------------------------------------------------------

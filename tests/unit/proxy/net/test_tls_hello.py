@@ -1,12 +1,19 @@
-"""A ClientHello that lies about itself is refused before OpenSSL takes memory for it."""
+"""A ClientHello that lies about itself is refused before anybody takes memory for it."""
 
 import ssl
+from asyncio import BaseProtocol
 
 import pytest
 
 from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.handshake import Handshake
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, hello_end, hello_progress
-from tests.support.auth.tls import Sealer, client_context
+from proxy.net.tls.session import TlsSession, new_session
+from tests.support.auth.tls import Sealer, client_context, served_config
+
+# The beginning of a key of X25519, and a record that may stand before a second hello.
+SHARE = b"\x00\x1d\x00\x20"
+CHANGE_CIPHER_SPEC = b"\x14\x03\x03\x00\x01\x01"
 
 
 def record(body: bytes, kind: int = 22) -> bytes:
@@ -57,3 +64,50 @@ def test_an_incomplete_hello_says_how_many_bytes_tell_more() -> None:
 def test_what_no_client_says_is_refused_as_soon_as_it_shows(sent: bytes, detail: str) -> None:
     with pytest.raises(TlsFailed, match=detail):
         hello_end(sent)
+
+
+def asked_again() -> tuple[Handshake, TlsSession, bytes]:
+    """Give a handshake whose client was asked for another key, and the hello with that key."""
+    hello = real_hello()
+    # The share of X25519 passes for one of X448, which the server does not have.
+    assert hello.count(SHARE) == 1
+    session, failures = new_session(served_config(), ""), list[TlsFailed]()
+    handshake = Handshake(session, BaseProtocol, failures.append, server_side=True)
+    handshake.receive(memoryview(hello.replace(SHARE, b"\x00\x1e\x00\x20")))
+    assert handshake.ready()
+    assert handshake.step(session.take_own) is False
+    return handshake, session, hello
+
+
+def test_a_second_hello_that_drips_is_taken_when_it_is_whole() -> None:
+    handshake, session, hello = asked_again()
+    for byte in CHANGE_CIPHER_SPEC + hello:
+        assert not handshake.ready()
+        handshake.receive(memoryview(bytes((byte,))))
+    assert handshake.ready()
+    answers: list[bytes] = []
+
+    def flushed() -> bytes:
+        answers.append(session.take_own())
+        return answers[-1]
+
+    assert handshake.step(flushed) is False
+    # The server's flight, with its certificate; what the client sends next is no hello.
+    assert len(answers[0]) > 500
+    handshake.receive(memoryview(b"\x17\x03\x03\0\x01"))
+    assert handshake.ready()
+
+
+@pytest.mark.parametrize(
+    ("sent", "detail"),
+    [
+        (record(message(100, 11)), "handshake type 11"),
+        (record(message(17_000)), "17000 bytes"),
+        (b"GET / HTTP/1.1", "type 71"),
+    ],
+)
+def test_a_second_hello_is_held_to_what_the_first_is(sent: bytes, detail: str) -> None:
+    handshake, _, _ = asked_again()
+    handshake.receive(memoryview(sent))
+    with pytest.raises(TlsFailed, match=detail):
+        handshake.ready()
