@@ -35,7 +35,7 @@ def make_engines(
     choice, unsent = counters.relay.engine, config.relay_unsent_bytes
     native_books = extension.find("SlotBooks") if choice.name == "native" else None
     slots = TopicSlots(loop.time, loop.call_soon, None if native_books is None else native_books())
-    shared = (loop, sockets.shared, sockets.hangup, sockets.loop_budget, counters.relay, watch, relay_log, slots)
+    shared = (loop, sockets.shared, sockets.hangup, sockets.loop_budget, counters.relay, watch, slots)
     on_loop, turns = AsyncioEngine(*shared), None
     if config.relay_pool_bytes:
         # Only installations with a pool need these modules.
@@ -49,7 +49,7 @@ def make_engines(
     windows = None
     if config.relay_socket_bytes:
         windows = on_loop.windows = ReceiveWindows(config.relay_receive_buffer_bytes)
-    engines = RelayEngines(on_loop, relay_log, slots, unsent_bytes=unsent, turns=turns, windows=windows)
+    engines = RelayEngines(on_loop, slots, unsent_bytes=unsent, turns=turns, windows=windows)
     if choice.name != "native":
         return _bound(engines, config, counters, origins, log, loop)
 
@@ -77,6 +77,7 @@ def make_engines(
         counters.relay.pool,
         turns,
         slots,
+        relay_log,
     )
     return _bound(engines, config, counters, origins, log, loop)
 

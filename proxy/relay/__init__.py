@@ -5,12 +5,12 @@
 
 - On the event loop: `asyncio_engine.py` picks the class of a relay. `relay.py` moves the bytes and ends a relay
   (half-closed sides, unsent bytes: the twin is `native/src/relay/pair.rs`); `watch_relay.py` also acquires permits for
-  topic lists of watchers; `counted_relay.py` counts messages; `logged_relay.py` has all with the lines of
-  `relay_log.py` for `proxyLogLevel`. `pooled/` has an engine whose relays share a pool of memory, `memory/` has that
-  pool and what the kernel keeps.
+  topic lists of watchers; `counted_relay.py` counts messages. `pooled/` has an engine whose relays share a
+  pool of memory, `memory/` has that pool and what the kernel keeps.
 - On threads of the native extension: `native_engine.py` has the engine and its events, `native_relay.py` one relay (it
   reads the relay's record and books its bytes), `native_api.py` the calls and the layout of records, `hand_over.py`
-  the sockets. `traffic.py` has what both engines count, and the time-out of relays on which nothing moves.
+  the sockets. `logged_commands.py` takes what `relay_log.py` shows for `proxyLogLevel`. `traffic.py` has what both
+  engines count, and the time-out of relays on which nothing moves.
 
 Frames for topic-list watchers, with both engines: `frame_permits.py` decides when they pass, one object for each relay
 that sees such a frame; `watch_limits.py` has the settings and the share of direct memory; `watch_relay.py` and

@@ -1,7 +1,6 @@
-"""The relay engine on the event loop: always there, for every transport, and with lines for `proxyLogLevel`."""
+"""The relay engine on the event loop: always there, for every transport. Its relays are not logged."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import ClassVar
 
 from proxy.core.loop_budget import LoopBudget
@@ -9,10 +8,8 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayOrder
-from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay
 from proxy.relay.memory.windows import ReceiveWindow, ReceiveWindows
 from proxy.relay.relay import AsyncioRelay
-from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
@@ -21,15 +18,12 @@ RelayClasses = tuple[type[AsyncioRelay], type[WatchedRelay]]
 
 
 class AsyncioEngine:
-    """Makes relays that the event loop serves; a new relay scans and logs as the settings are when it begins.
+    """Makes relays that the event loop serves; a new relay scans as the settings are when it begins.
 
-    `classes`: those of a plain and of a watched relay, without and with lines in the log.
+    `classes`: those of a plain and of a watched relay.
     """
 
-    classes: ClassVar[Mapping[bool, RelayClasses]] = {
-        False: (AsyncioRelay, WatchedRelay),
-        True: (LoggedRelay, LoggedWatchedRelay),
-    }
+    classes: ClassVar[RelayClasses] = (AsyncioRelay, WatchedRelay)
 
     windows: ReceiveWindows | None = None
 
@@ -41,7 +35,6 @@ class AsyncioEngine:
         loop_budget: LoopBudget,
         counters: RelayCounters,
         watch: WatchLimits,
-        relay_log: RelayLog | None = None,
         slots: TopicSlots | None = None,
     ) -> None:
         self._loop = loop
@@ -50,18 +43,15 @@ class AsyncioEngine:
         self._loop_budget = loop_budget
         self._counters = counters
         self._watch = watch
-        self._relay_log = relay_log
         self._slots = slots
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
         """Return the relay of two connections of any kind."""
         sockets = (self._loop, self._shared, self._hangup, self._loop_budget)
         common = (*sockets, self._counters, order.read_timeout_seconds, order.on_end)
-        log, watch, key = self._relay_log, self._watch, order.key
-        plain, watched = self.classes[log is not None and log.level > 0]
+        watch, key = self._watch, order.key
+        plain, watched = self.classes
         relay = watched(*common, watch=watch, key=key) if watch.enabled else plain(*common)
-        if log is not None and isinstance(relay, LoggedRelay | LoggedWatchedRelay):
-            relay.relay_log = log
         if self._slots is not None and self._slots.enabled:
             self._count(relay, self._slots)
         if self.windows is not None:

@@ -5,14 +5,13 @@ RATE), until a timer of the loop says that tokens are there, or until the longes
 """
 
 import asyncio
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 from proxy.relay.engine import Direction, PauseReason
-from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay, TapMixin
 from proxy.relay.rates.client_meter import ClientMeter, SlotTable
 from proxy.relay.relay import AsyncioRelay, RelayEndpoint
 
@@ -138,23 +137,15 @@ class CountedEndpoint(RelayEndpoint):
         super().lost(cause)
 
 
-class TappedCountedEndpoint(TapMixin, CountedEndpoint):
-    """A client's endpoint with a meter and a tap for `proxyLogLevel`."""
-
-
-KINDS: Final[Mapping[bool, type[CountedEndpoint]]] = {False: CountedEndpoint, True: TappedCountedEndpoint}
-
-
 def count(
     relay: AsyncioRelay,
     table: SlotTable,
     loop: asyncio.AbstractEventLoop,
     shared: SharedReadBuffer,
     hangup: HangupWatcher,
-    kinds: Mapping[bool, type[CountedEndpoint]] = KINDS,
+    kind: type[CountedEndpoint] = CountedEndpoint,
 ) -> None:
-    """Make the relay count the messages of its client; before the relay starts. `kinds`: without and with a tap."""
-    kind = kinds[isinstance(relay, LoggedRelay | LoggedWatchedRelay)]
+    """Make the relay count the messages of its client; before the relay starts."""
     client = kind(loop, shared, hangup, relay, table)
     relay.client, relay.meter = client, client.meter
     client.peer, relay.broker.peer = relay.broker, client

@@ -1,4 +1,4 @@
-"""The choice of an engine for each relay: the threads, or the event loop for those that are logged.
+"""The choice of an engine for each relay: the threads, or the event loop where they have no room.
 
 Rule: a relay is never refused because an engine has no room: the event loop takes it, which is counted and logged.
 The kernel's part of a relay's memory is bounded here, for both engines.
@@ -18,7 +18,6 @@ from proxy.relay.memory.sockets import (
     SumBound,
     bound_unsent,
 )
-from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ class RelayEngines:
     def __init__(
         self,
         fallback: RelayEngine,
-        relay_log: RelayLog,
         slots: TopicSlots,
         native: "NativeEngine | None" = None,
         *,
@@ -42,7 +40,6 @@ class RelayEngines:
         windows: "ReceiveWindows | None" = None,
     ) -> None:
         self._fallback = fallback
-        self._relay_log = relay_log
         self._unsent_bytes = unsent_bytes
         self.slots = slots
         self.native = native
@@ -58,8 +55,7 @@ class RelayEngines:
         if self._windows is not None:
             self._windows.begin(broker)
         native = self.native
-        # The lines of `proxyLogLevel` need the bytes in the loop.
-        if native is not None and native.running and not self._relay_log.level:
+        if native is not None and native.running:
             try:
                 return native.join(client, broker, order)
             except OSError as error:

@@ -31,6 +31,8 @@ class PairEvent(IntEnum):
     LEFT = 8
     BODY_MOVED = 9
     BODY_ENDED = 10
+    # Commands of a relay that is logged wait.
+    COMMANDS = 11
     PRODUCER = 16
 
 
@@ -102,6 +104,16 @@ class PairRecord(NamedTuple):
     untaken_bytes: int
 
 
+class CommandTap(Protocol):
+    """The class of the extension that has the commands of one pair for the log; it outlives the pair."""
+
+    def take(self, most: int) -> list[tuple[int, bytes]]:
+        """Return the oldest heads of frames, each with its direction; the next event comes when all were taken."""
+
+    def close(self) -> None:
+        """End the tap: nothing is told any more, and nothing is held up for it."""
+
+
 class NativePairs(BodyThreads, Protocol):
     """The class `RelayEngine` of the extension. No call waits for a system call of a thread, but `stop`."""
 
@@ -120,12 +132,16 @@ class NativePairs(BodyThreads, Protocol):
         paused: tuple[int, int],
         client_tls: "TlsSession | None",
         broker_tls: "TlsSession | None",
+        tap: CommandTap | None,
     ) -> int:
         """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both.
 
         `paused`: the reasons for which client and broker are not read from the first byte on. Sessions of TLS are the
-        engine's even then.
+        engine's even then. `tap`: where commands wait, if they are logged.
         """
+
+    def make_tap(self) -> CommandTap:
+        """Return what a pair is joined with whose commands are logged."""
 
     def pause(self, pair: int, direction: int, reason: int) -> None:
         """Add reasons not to read a direction."""

@@ -22,10 +22,12 @@ from proxy.net.ended_sockets import EndedSockets
 from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Relay, RelayEngine, RelayOrder
 from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
+from proxy.relay.logged_commands import LoggedCommands
 from proxy.relay.memory.pool import PoolTaker, RelayPool
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketLoad, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
+from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchLimits
 
@@ -62,6 +64,7 @@ class NativeEngine:
         pool: RelayPool | None = None,
         turns: PoolTaker | None = None,
         slots: TopicSlots | None = None,
+        relay_log: RelayLog | None = None,
     ) -> None:
         self._pool = pool
         self._turns = turns
@@ -76,6 +79,7 @@ class NativeEngine:
         self._bodies = bodies
         self._elsewhere = elsewhere
         self._log = log
+        self._relay_log = relay_log
         self._on_died = on_died
         self._pace = LinePace()
         self._relays: dict[int, NativeRelay] = {}
@@ -122,8 +126,10 @@ class NativeEngine:
         try:
             if not self._running:
                 raise RuntimeError("the relay engine is stopped")
+            commands = self._logged(relay)
+            tap = None if commands is None else commands.source
             pair = self.pairs.join(
-                *fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused, client, broker
+                *fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused, client, broker, tap
             )
         except (OSError, RuntimeError) as error:
             if client is not None or broker is not None:
@@ -136,8 +142,16 @@ class NativeEngine:
             self.refused(error)
             self._scope.start(self._take_back(relay, fds, to_client, to_broker))
             return None
-        self._relays[pair] = relay
+        self._relays[pair], relay.commands = relay, commands
         return pair
+
+    def _logged(self, relay: NativeRelay) -> LoggedCommands | None:
+        """Return what takes the commands of a relay that begins now; None if nothing is logged."""
+        log = self._relay_log
+        tap = None if log is None else log.tap(relay.client_name, relay.broker_name)
+        if tap is None:
+            return None
+        return LoggedCommands(self.pairs.make_tap(), tap, self.loop_budget, relay.order.network, self.counters)
 
     def open_frame(self, relay: NativeRelay) -> None:
         """Look each second whether the rest of a frame has passed."""
@@ -235,6 +249,8 @@ class NativeEngine:
             relay.on_frames(first, _match(second, third, fourth, fifth))
         elif kind == PairEvent.PRODUCER:
             relay.on_producer(first)
+        elif kind == PairEvent.COMMANDS:
+            relay.on_commands()
         elif kind == PairEvent.DRAINED:
             relay.on_drained()
         elif kind == PairEvent.INSIDE:

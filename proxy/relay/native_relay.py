@@ -26,6 +26,7 @@ from proxy.relay.engine import (
 )
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver, LeavingEnd
+from proxy.relay.logged_commands import LoggedCommands
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import (
     CAUSES,
@@ -84,6 +85,7 @@ class NativeRelay:
         "_unsettled",
         "broker_name",
         "client_name",
+        "commands",
         "counted",
         "hand_over",
         "pair",
@@ -110,6 +112,8 @@ class NativeRelay:
         self._paused = [NOT_PAUSED, NOT_PAUSED]
         self._instead: Relay | None = None
         self._permits: FramePermits | None = None
+        # What takes its commands for the log; decided when the pair joins.
+        self.commands: LoggedCommands | None = None
         # Frames or bytes of them are on their way to the client: the engine owes DRAINED.
         self._unsettled = False
         self._generation = 0
@@ -335,6 +339,8 @@ class NativeRelay:
         if self._end is None:
             self._end = cause
             self.hand_over = None
+            if self.commands is not None:
+                self.commands.end()
             self._order.on_end(self, cause)
 
     # --- events of the engine ---------------------------------------------------------------------
@@ -374,6 +380,11 @@ class NativeRelay:
         if slot != OTHER:
             # The answer has a hold of its own by now.
             slots.books.let_go(slot)
+
+    def on_commands(self) -> None:
+        """Take commands for the log."""
+        if self.commands is not None:
+            self.commands.arrived()
 
     def on_drained(self) -> None:
         """Release the permit: everything that was held for the client has left."""

@@ -278,8 +278,7 @@ class RelayEndpoint(Endpoint):
 class AsyncioRelay(MaybeMetered):
     """A client and its broker. `on_end` is called once, when the client's connection has ended.
 
-    Subclasses choose other classes of endpoints: `WatchedRelay` acquires permits for watch frames, `LoggedRelay` and
-    `LoggedWatchedRelay` write lines for `proxyLogLevel`.
+    A subclass chooses other classes of endpoints: `WatchedRelay` acquires permits for watch frames.
     """
 
     __slots__ = (

@@ -9,11 +9,12 @@ line contains a payload or credentials.
 from collections.abc import Callable
 from typing import Final
 
-from protocol.command_scanner import CommandScanner, ScannedFrame
+from protocol.command_head import CommandHead
 from protocol.command_type import CommandType
 from protocol.field_walker import check_fields
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import Logger
+from proxy.relay.engine import Direction
 from proxy.relay.rates.topic_rates import MOST_TOPICS, TopicRates
 
 COMMANDS: Final = 1
@@ -26,6 +27,10 @@ MOST_NAMES_IN_ALL: Final = 65_536
 LONGEST_TOPIC: Final = 512
 # Worst case of memory besides the heads of frames: names of four bytes a character, and their dict entries.
 NAMES_BYTES: Final = (MOST_NAMES_IN_ALL + MOST_TOPICS) * (4 * LONGEST_TOPIC + 512)
+# What the engine keeps of a relay: a head for each direction, and those that wait (`native/src/relay/tap.rs`).
+HEAD_BYTES: Final = 4 * 1024
+MOST_BYTES: Final = 8 * 1024
+TAPPED_BYTES: Final = 2 * HEAD_BYTES + MOST_BYTES
 _NAMES: Final = {command.value: command.name for command in CommandType}
 
 
@@ -61,7 +66,7 @@ class RelayLog:
         """Update the rates; called once a second."""
         self.rates.tick(now)
 
-    def write(self, tap: "RelayTap", direction: str, frame: ScannedFrame, topic: str | None) -> None:
+    def write(self, tap: "RelayTap", direction: Direction, frame: CommandHead, topic: str | None) -> None:
         """Write a line about a command, if the pace allows one."""
         second = int(self._now())
         if second != self._second:
@@ -76,14 +81,14 @@ class RelayLog:
         self._log.info(
             "relayed command",
             command=_NAMES.get(frame.kind, f"number {frame.kind}"),
-            direction=direction,
+            direction=direction.name.lower(),
             bytes=frame.frame_bytes,
             client=tap.client,
             broker=tap.broker,
             **fields,
         )
 
-    def count(self, topic: str, frame: ScannedFrame, *, produced: bool) -> None:
+    def count(self, topic: str, frame: CommandHead, *, produced: bool) -> None:
         """Count the messages of a frame for its topic, while the level is 2."""
         if self._level >= TOPICS:
             add = self.rates.produced if produced else self.rates.consumed
@@ -93,29 +98,23 @@ class RelayLog:
 class RelayTap:
     """Log the commands of one relay; `level` is the level at the relay's start."""
 
-    __slots__ = ("_consumers", "_level", "_log", "_producers", "_to_broker", "_to_client", "broker", "client")
+    __slots__ = ("_consumers", "_level", "_log", "_producers", "broker", "client")
 
     def __init__(self, log: RelayLog, client: str, broker: str, level: int) -> None:
         self.client = client
         self.broker = broker
         self._log = log
         self._level = level
-        self._to_broker = CommandScanner()
-        self._to_client = CommandScanner()
         self._producers: dict[int, str] = {}
         self._consumers: dict[int, str] = {}
 
-    def to_broker(self, data: memoryview | bytes, count: int) -> int:
-        """Parse bytes from the client; return how many of the bytes to come are parsed already."""
-        for frame in self._to_broker.scan(data, count):
-            self._log_frame(frame, "to_broker", self._topic_of(frame, from_client=True))
-        return self._to_broker.passed_over
-
-    def to_client(self, data: memoryview | bytes, count: int) -> int:
-        """Parse bytes from the broker; return how many of the bytes to come are parsed already."""
-        for frame in self._to_client.scan(data, count):
-            self._log_frame(frame, "to_client", self._topic_of(frame, from_client=False))
-        return self._to_client.passed_over
+    def show(self, direction: Direction, head: bytes) -> None:
+        """Write and count the command whose frame begins with `head`."""
+        frame = CommandHead(head)
+        topic = self._topic_of(frame, from_client=direction is Direction.TO_BROKER)
+        if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
+            self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
+        self._log.write(self, direction, frame, topic)
 
     @property
     def names(self) -> int:
@@ -128,12 +127,7 @@ class RelayTap:
         self._producers.clear()
         self._consumers.clear()
 
-    def _log_frame(self, frame: ScannedFrame, direction: str, topic: str | None) -> None:
-        if self._level >= TOPICS and topic is not None and frame.kind in (CommandType.SEND, CommandType.MESSAGE):
-            self._log.count(topic, frame, produced=frame.kind == CommandType.SEND)
-        self._log.write(self, direction, frame, topic)
-
-    def _topic_of(self, frame: ScannedFrame, *, from_client: bool) -> str | None:
+    def _topic_of(self, frame: CommandHead, *, from_client: bool) -> str | None:
         """Return the topic of a command; remember the topics of PRODUCER and SUBSCRIBE until they are closed."""
         if frame.kind not in _TOPIC_COMMANDS or not frame.whole:
             return None

@@ -17,7 +17,7 @@ from tests.fuzz import corpus, results
 from tests.fuzz.targets import BY_NAME
 
 CRATE: Final = Path(__file__).with_name("native")
-NAMES: Final = ("topic-list", "watch-scan", "producer-scan")
+NAMES: Final = ("topic-list", "watch-scan", "producer-scan", "command-scan")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

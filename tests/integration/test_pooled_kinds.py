@@ -1,6 +1,6 @@
 """The relay pool with every kind of relay: clients with TLS, frames for watchers, taps of `proxyLogLevel`.
 
-With TLS and with taps the event loop relays; while the native engine runs, the books of its threads are charged then.
+With TLS the event loop relays; while the native engine runs, the books of its threads are charged then.
 """
 
 import asyncio

@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 
-from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.commands import PONG_FRAME
 from proxy.cli.demo.script import AfterHandshake
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS, SMALL_READS_A_LOOK
-from proxy.net.transport import SMALL_READ_BYTES
 from proxy.relay.engine import Direction, PauseReason
 from proxy.relay.relay import RelayEndpoint
 from proxy.relay.watch_relay import WatchedEndpoint
@@ -27,7 +25,7 @@ from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, staged
 from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
 from tests.support.proxies.running_proxy import child_proxy
-from tests.support.sockets.frames import framed, scalable_diff, watch_update
+from tests.support.sockets.frames import scalable_diff, watch_update
 
 pytestmark = pytest.mark.usefixtures("relay_engine")
 
@@ -327,31 +325,6 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(
             assert reads - reads_before <= most * (iterations - before)
             over.set()
             counting.cancel()
-
-
-@pytest.mark.threat("tiny-behind-large-frames")
-async def test_tiny_frames_behind_large_ones_are_shown_a_small_read_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, relay_engine: str
-) -> None:
-    frames_of_a_step: list[int] = []
-    scan = CommandScanner.scan
-
-    def counted(scanner: CommandScanner, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
-        found = scan(scanner, data, count)
-        frames_of_a_step.append(len(found))
-        return found
-
-    tiny = 5000
-    data = (framed(PONG_FRAME[8:], bytes(1 << 20)) + PONG_FRAME * tiny) * 3
-    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
-        pair = await joined(stage, broker)
-        monkeypatch.setattr(CommandScanner, "scan", counted)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pair.client.send(data))
-            assert await pair.broker.receive(len(data)) == data
-        assert sum(frames_of_a_step) == 3 * (1 + tiny)
-    # Whatever the kernel had ready.
-    assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
 
 
 # --- watch frames ---------------------------------------------------------------------------------

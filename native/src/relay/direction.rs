@@ -13,6 +13,7 @@ use super::pool::{Mute, Share as PoolShare, PAUSED_BY_POOL};
 use super::queue::Event;
 use super::slots::Hold;
 use super::stats::{Stats, PAUSED_BY_WATCH, PAUSES_DRIPPED_THROUGH};
+use super::tap::Tap;
 use super::watch::{Share, Teller, Watch};
 
 /// A receiver that takes nothing for this long gives its pipe back: each thread has few.
@@ -94,6 +95,7 @@ pub struct Direction {
     pipe_moved: u64,
     watch: Option<Box<Watch>>,
     meter: Option<Box<Meter>>,
+    tap: Option<Box<Tap>>,
     /// One frame, or one read, passes although a threshold or a rate pauses the direction.
     dripping: bool,
     /// The drip is one read, wherever that ends in a frame.
@@ -112,7 +114,7 @@ fn number_of(error: &io::Error) -> i32 {
 
 impl Direction {
     /// Begins with both sockets to be tried: an edge that came before is not repeated.
-    pub fn new(number: usize, scan: bool, meter: Option<Meter>) -> Self {
+    pub fn new(number: usize, scan: bool, meter: Option<Meter>, tap: Option<Tap>) -> Self {
         Direction {
             number,
             readable: true,
@@ -128,6 +130,7 @@ impl Direction {
             pipe_moved: 0,
             watch: scan.then(Box::default),
             meter: meter.map(Box::new),
+            tap: tap.map(Box::new),
             dripping: false,
             whole_read: false,
             bulk: Bulk::new(),
@@ -185,6 +188,7 @@ impl Direction {
         let mut budget = Budget::whole();
         self.look(stats, turn.now);
         loop {
+            let rests = self.rests(stats, turn);
             match self.flush(ends, stats, turn) {
                 Ok(true) => {}
                 Ok(false) => return Step::Rest,
@@ -198,7 +202,7 @@ impl Direction {
                 return Step::Rest;
             }
             let engines_own = if turn.pool.is_some() { PAUSED_BY_POOL } else { 0 };
-            if !self.may_read(stats, engines_own, turn.now) || !self.readable || self.closing {
+            if rests || !self.may_read(stats, engines_own, turn.now) || !self.readable || self.closing {
                 return Step::Rest;
             }
             if budget.spent() {
@@ -318,7 +322,8 @@ impl Direction {
         allowed: usize,
     ) -> Result<(), Step> {
         let left = self.left().min(allowed as u64);
-        let mut most = turn.buffer.len().min(allowed);
+        let seen = self.tap.as_ref().map_or(usize::MAX, |tap| tap.most());
+        let mut most = turn.buffer.len().min(allowed).min(seen);
         if self.bulk.on() && !self.whole_read && ends.splices() {
             if left >= SPLICED_BYTES {
                 if let Some(pipe) = turn.pipes.take(turn.now) {
@@ -329,7 +334,7 @@ impl Direction {
                     self.bulk.disappoint();
                 }
             } else {
-                most = most.min(left as usize + HEAD_BYTES).min(allowed);
+                most = most.min(left as usize + HEAD_BYTES);
             }
         }
         if self.dripping && !self.whole_read {
@@ -363,7 +368,8 @@ impl Direction {
     /// Returns how many bytes of a payload may pass unseen.
     fn left(&self) -> u64 {
         let unwatched = self.watch.as_ref().map_or(u64::MAX, |watch| watch.left());
-        self.meter.as_ref().map_or(unwatched, |meter| meter.left())
+        let left = self.meter.as_ref().map_or(unwatched, |meter| meter.left());
+        self.tap.as_ref().map_or(left, |tap| left.min(tap.left()))
     }
 
     /// Takes note of the source's FIN; the books say so before the sink gets a FIN.
@@ -378,6 +384,19 @@ impl Direction {
             (Some(watch), _) => watch.scan(bytes, now, teller),
             (None, Some(meter)) => meter.scan(bytes, now, stats, teller),
             (None, None) => Share { passing: bytes.len(), inside: 0 },
+        }
+    }
+
+    // --- commands for the log: `tap` ---------------------------------------------------------------
+
+    fn rests(&mut self, stats: &Stats, turn: &mut Turn<'_>) -> bool {
+        self.tap.as_mut().is_some_and(|tap| tap.rests(&mut Teller { pair: stats.id, events: turn.events }))
+    }
+
+    /// Has the direction wait for no line any more: its source has failed.
+    pub fn speak_last(&mut self) {
+        if let Some(tap) = self.tap.as_mut() {
+            tap.speak_last();
         }
     }
 
@@ -449,6 +468,9 @@ impl Direction {
         let Turn { buffer, events, now, .. } = turn;
         let bytes = &buffer[..count];
         let mut teller = Teller { pair: stats.id, events };
+        if self.tap.as_mut().is_some_and(|tap| !tap.scan(bytes, &mut teller)) {
+            self.tap = None;
+        }
         let share = self.scan(bytes, *now, stats, &mut teller);
         let mut sent = 0;
         if share.passing > 0 {
@@ -503,6 +525,9 @@ impl Direction {
         let inside = self.watch.as_mut().map_or(0, |watch| watch.skip(count));
         if let Some(meter) = self.meter.as_mut() {
             meter.skip(count, turn.now);
+        }
+        if let Some(tap) = self.tap.as_mut() {
+            tap.skip(count);
         }
         self.dripped();
         self.pipe = Some(pipe);

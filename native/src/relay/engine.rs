@@ -15,6 +15,7 @@ use super::queue::{lock, Command, CommandQueue, Event, EventQueue, Joined, Kind,
 use super::slots::{Books, Hold, Waiting};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD_BYTES};
 use super::sys;
+use super::tap::Tapped;
 use super::windows::Windows;
 use super::worker::{run, Clock, Shared, NOT_YET, WOKEN};
 use crate::tls::Session;
@@ -62,6 +63,19 @@ pub struct Limits {
     /// leaves all windows alone.
     pub wide_window: Option<usize>,
     pub linger: Linger,
+}
+
+/// What is done with a pair besides moving its bytes.
+#[derive(Default)]
+pub struct Order {
+    /// Frames for watchers wait for an answer.
+    pub scan: bool,
+    /// The books count what the client sends.
+    pub count: bool,
+    /// Commands are told, for the log.
+    pub tapped: Option<Arc<Tapped>>,
+    /// Reasons not to read each direction from the first byte on.
+    pub pauses: [u32; 2],
 }
 
 impl Engine {
@@ -137,17 +151,15 @@ impl Engine {
         self.outbox.fd()
     }
 
-    /// Takes a pair over, and returns its id; the engine owns both sockets only if that succeeds. `pauses`: reasons not
-    /// to read each direction from the first byte on.
+    /// Takes a pair over, and returns its id; the engine owns both sockets only if that succeeds.
     pub fn join(
         &self,
         fds: [RawFd; 2],
         first: [Vec<u8>; 2],
         sessions: [Option<Box<Session>>; 2],
-        scan: bool,
-        count: bool,
-        pauses: [u32; 2],
+        order: Order,
     ) -> Result<u64, Refused> {
+        let Order { scan, count, tapped, pauses } = order;
         let Some(thread) = self.threads.iter().min_by_key(|thread| thread.burden()) else {
             return Err(Refused::Stopped);
         };
@@ -169,8 +181,12 @@ impl Engine {
         thread.newcomers.fetch_add(1, Relaxed);
         let [client_fd, broker_fd] = [sys::adopt(client), sys::adopt(broker)];
         let counted = self.books.clone().filter(|_| count).map(|books| (books, self.clock.epoch()));
+        if let Some(tapped) = &tapped {
+            tapped.begin(Arc::downgrade(thread), id);
+        }
         let (client, broker, windows, linger) = (client_fd, broker_fd, self.windows.clone(), self.linger);
-        let joined = Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, windows, linger };
+        let joined =
+            Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, tapped, windows, linger };
         let Err(command) = thread.inbox.send(Command::Join(Box::new(joined))) else {
             return Ok(id);
         };

@@ -7,7 +7,7 @@
 //! where a side speaks TLS, `held` has what the receiver did not take, `pool` charges for that, `windows` says what the kernel may keep, `weights` reads what it keeps.
 //!
 //! Frames for watchers: `scanner` finds them, `watch` stops them until Python answers. Topics: a `meter` counts what a
-//! client sends, as `producers` finds it, in the books of `slots`. A `body` is a topic list on its way to a client.
+//! client sends, as `producers` finds it, in the books of `slots`. A `tap` has commands for the log. A `body` is a topic list on its way to a client.
 //!
 //! Commands go in and events come out through `queue`, on the queues of `hand_over` (built of `sync`, proven by
 //! `modelled.rs`); counters are read through `stats` without a lock. In this folder only `sys` has unsafe code.
@@ -33,6 +33,7 @@ pub mod slots;
 pub mod stats;
 mod sync;
 pub mod sys;
+pub mod tap;
 pub mod watch;
 pub mod weights;
 pub mod windows;

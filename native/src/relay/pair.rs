@@ -13,6 +13,7 @@ use super::sealed::{self, Sealed, Truncated};
 use super::slots::Hold;
 use super::stats::{Stats, PAUSED_BY_WATCH};
 use super::sys;
+use super::tap::Tap;
 use super::watch::Teller;
 use super::windows::Window;
 use crate::tls::Session;
@@ -169,18 +170,21 @@ pub struct Pair {
 impl Pair {
     /// Takes over what Python handed over; the first bytes leave in the first turn.
     pub fn new(joined: Joined, turn: &mut Turn<'_>) -> Self {
-        let Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, windows, linger } = joined;
+        let Joined { stats, client, broker, to_client, to_broker, sessions, scan, counted, tapped, windows, linger } =
+            joined;
         let [of_client, of_broker] = sessions;
         let sealed =
             |session: Option<Box<Session>>, first: &[u8]| session.map(|session| Box::new(Sealed::new(session, first)));
         let meter = counted.map(|(books, epoch)| Meter::new(books, epoch));
+        let tap = |number: usize, first: &[u8]| tapped.clone().map(|tapped| Tap::new(number, tapped, first));
+        let taps = (tap(0, &to_broker), tap(1, &to_client));
         let mut pair = Pair {
             stats,
             queued: false,
             timer: 0,
             sockets: [client, broker].map(|fd: OwnedFd| TcpStream::from(fd)),
             sealed: [sealed(of_client, &to_broker), sealed(of_broker, &to_client)],
-            directions: [Direction::new(0, false, meter), Direction::new(1, scan, None)],
+            directions: [Direction::new(0, false, meter, taps.0), Direction::new(1, scan, None, taps.1)],
             errors: [0; 2],
             dead: [false; 2],
             first_end: None,
@@ -391,6 +395,7 @@ impl Pair {
     /// Reads what a side sent before it failed, if its direction may be read, and sends what can be sent at once.
     fn last_words(&mut self, side: usize, turn: &mut Turn<'_>) {
         self.directions[side].readable = true;
+        self.directions[side].speak_last();
         let mut step = Step::Again;
         for _ in 0..LAST_TURNS {
             if step == Step::Again {

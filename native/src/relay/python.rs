@@ -6,13 +6,14 @@ use pyo3::exceptions::{PyOSError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
-use super::engine::{Engine, Limits, Refused};
+use super::engine::{Engine, Limits, Order, Refused};
 use super::meter::Meter;
 use super::producers::{self, Sink, Stop};
 use super::queue::{Command, Event, Linger};
 use super::scanner;
 use super::slots::{Books, Hold, TokenBucket};
 use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD};
+use super::tap::Tapped;
 use super::watch::Teller;
 use crate::python_tls::TlsSession;
 
@@ -22,6 +23,7 @@ type EventTuple = (u64, u64, u64, u64, u64, u64, u64);
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("RECORD", RECORD)?;
     module.add_class::<RelayEngine>()?;
+    module.add_class::<CommandTap>()?;
     module.add_class::<FrameScanner>()?;
     module.add_class::<SlotBooks>()?;
     module.add_class::<Bucket>()?;
@@ -123,7 +125,7 @@ impl RelayEngine {
     /// TLS are gone even if it fails.
     #[pyo3(signature = (
         client_fd, broker_fd, to_client, to_broker, scan, count = false, paused = (0, 0), client_tls = None,
-        broker_tls = None
+        broker_tls = None, tap = None
     ))]
     #[allow(clippy::too_many_arguments)] // Python's own call has names.
     fn join(
@@ -137,12 +139,20 @@ impl RelayEngine {
         paused: (u32, u32),
         client_tls: Option<&TlsSession>,
         broker_tls: Option<&TlsSession>,
+        tap: Option<&CommandTap>,
     ) -> PyResult<u64> {
         let first = [to_client.to_vec(), to_broker.to_vec()];
         let sessions = [client_tls, broker_tls].map(|session| session.map(TlsSession::take).transpose());
         let [of_client, of_broker] = sessions;
         let sessions = [of_client?, of_broker?];
-        self.engine.join([client_fd, broker_fd], first, sessions, scan, count, paused.into()).map_err(refusal)
+        let tapped = tap.map(|tap| Arc::clone(&tap.tapped));
+        let order = Order { scan, count, tapped, pauses: paused.into() };
+        self.engine.join([client_fd, broker_fd], first, sessions, order).map_err(refusal)
+    }
+
+    /// What a pair is joined with whose commands are logged.
+    fn make_tap(&self) -> CommandTap {
+        CommandTap { tapped: Arc::default() }
     }
 
     /// Writes a prefix and the first `size` bytes of a file to a socket; the caller keeps both descriptors.
@@ -311,6 +321,25 @@ impl RelayEngine {
 
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.engine.stop());
+    }
+}
+
+/// The commands of one pair for the log (proxy/relay/logged_commands.py); it outlives the pair.
+#[pyclass(frozen, module = "pulsar_proxy_native")]
+struct CommandTap {
+    tapped: Arc<Tapped>,
+}
+
+#[pymethods]
+impl CommandTap {
+    /// The oldest heads of frames, each with its direction; the next event comes when all were taken.
+    fn take<'py>(&self, py: Python<'py>, most: usize) -> Vec<(usize, Bound<'py, PyBytes>)> {
+        let taken = self.tapped.take(most);
+        taken.iter().map(|(direction, head)| (*direction, PyBytes::new(py, head))).collect()
+    }
+
+    fn close(&self) {
+        self.tapped.close();
     }
 }
 

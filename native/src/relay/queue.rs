@@ -10,6 +10,7 @@ pub use super::hand_over::lock;
 use super::hand_over::{Inbox, Line, Outbox};
 use super::slots::{Books, Hold};
 use super::stats::Stats;
+use super::tap::Tapped;
 use super::windows::Windows;
 use crate::tls::Session;
 
@@ -36,6 +37,8 @@ pub enum Kind {
     Left = 8,
     BodyMoved = 9,
     BodyEnded = 10,
+    /// Commands of a pair that is tapped wait to be taken.
+    Commands = 11,
     /// A PRODUCER waits for its slot: generation and producer; the topic is asked for.
     Producer = 16,
 }
@@ -188,6 +191,8 @@ pub struct Joined {
     pub scan: bool,
     /// The books that count what the client sends, and their time at the zero of the engine's clock.
     pub counted: Option<(Arc<Books>, f64)>,
+    /// Where commands wait for Python's log.
+    pub tapped: Option<Arc<Tapped>>,
     /// The broker's window is narrow; None if windows are left alone.
     pub windows: Option<Arc<Windows>>,
     pub linger: Linger,

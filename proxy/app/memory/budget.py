@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
 from limiter.fair_queue import MAX_IDLE_DEBTORS
-from protocol.command_scanner import HEAD_BYTES
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
@@ -24,7 +23,7 @@ from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
 from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, TOPIC_BYTES
-from proxy.relay.relay_log import NAMES_BYTES
+from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
 from proxy.requests.request_bytes import RESERVE_OF
 from proxy.web.admin.control_socket import NO_SOCKET
@@ -264,7 +263,7 @@ _CONNECTION_LINES: Final = (
     # Counted only if the log is on: nothing is allocated before.
     Line("relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
-          Part(2 * HEAD_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
+          Part(TAPPED_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
 )  # fmt: skip
 _REQUEST_LINES: Final = (
     # The largest requests are the largest commands decoded, and the bytes of all commands have a limit: the smaller

@@ -72,9 +72,8 @@ class SocketKeys:
     relay_engine = Key(
         "relayEngine", "auto", choice("auto", "native", "asyncio"), section=SOCKETS,
         doc="The engine that moves the bytes of relayed connections. `native`: threads of the native extension, beside "
-        "the event loop. `asyncio`: the event loop. `auto`: native, but with numIOThreads=0. Connections with TLS on "
-        "either side, or with lines in the log (proxyLogLevel), stay with asyncio. The threads also write large topic "
-        "lists that several clients share.",
+        "the event loop. `asyncio`: the event loop. `auto`: native, but with numIOThreads=0. Lines of "
+        "proxyLogLevel are of native relays only. The threads also write large topic lists that several clients share.",
     )  # fmt: skip
     num_io_threads = Key(
         "numIOThreads", None, whole_or_blank(0, 1024), since="pulsar", section=SOCKETS, unit="threads",

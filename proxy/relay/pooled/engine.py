@@ -1,18 +1,11 @@
 """The relay engine on the event loop whose relays share a pool (docs/adr/0041)."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import ClassVar
 
 from proxy.relay.asyncio_engine import AsyncioEngine, RelayClasses
 from proxy.relay.engine import Relay, RelayOrder
-from proxy.relay.pooled.relays import (
-    PooledLoggedRelay,
-    PooledLoggedWatchedRelay,
-    PooledRelay,
-    PooledWatchedRelay,
-    PoolRelayMixin,
-)
+from proxy.relay.pooled.relays import PooledRelay, PooledWatchedRelay, PoolRelayMixin
 from proxy.relay.pooled.turns import PoolTurns
 from proxy.relay.relay import AsyncioRelay
 from proxy.relay.topic_slots import TopicSlots
@@ -21,10 +14,7 @@ from proxy.relay.topic_slots import TopicSlots
 class PooledEngine(AsyncioEngine):
     """Makes relays that the event loop serves, and that share the pool of `turns`."""
 
-    classes: ClassVar[Mapping[bool, RelayClasses]] = {
-        False: (PooledRelay, PooledWatchedRelay),
-        True: (PooledLoggedRelay, PooledLoggedWatchedRelay),
-    }
+    classes: ClassVar[RelayClasses] = (PooledRelay, PooledWatchedRelay)
     turns: PoolTurns
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
@@ -37,6 +27,6 @@ class PooledEngine(AsyncioEngine):
     def _count(self, relay: AsyncioRelay, slots: TopicSlots) -> None:
         # Only proxies that count need these modules.
         from proxy.relay.counted_relay import count
-        from proxy.relay.pooled.counted import KINDS
+        from proxy.relay.pooled.counted import PooledCountedEndpoint
 
-        count(relay, slots, self._loop, self._shared, self._hangup, KINDS)
+        count(relay, slots, self._loop, self._shared, self._hangup, PooledCountedEndpoint)

@@ -12,7 +12,6 @@ from typing import ClassVar
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.engine import PauseReason
-from proxy.relay.logged_relay import LoggedRelay, LoggedWatchedRelay, TappedEndpoint, TappedWatchedEndpoint
 from proxy.relay.pooled.turns import PoolTurns
 from proxy.relay.relay import AsyncioRelay, RelayEndpoint
 from proxy.relay.watch_relay import WatchedEndpoint, WatchedRelay
@@ -159,14 +158,6 @@ class PooledWatchedEndpoint(_PoolWatchMixin):
     """A broker endpoint that acquires permits for watch frames."""
 
 
-class PooledTappedEndpoint(PoolMixin, TappedEndpoint):
-    """A client or broker endpoint with a tap."""
-
-
-class PooledTappedWatchedEndpoint(_PoolWatchMixin, TappedWatchedEndpoint):
-    """A broker endpoint with a tap, which acquires permits for watch frames."""
-
-
 class PoolRelayMixin(AsyncioRelay):
     """A relay whose endpoints share a pool; `turns` is set before it starts."""
 
@@ -194,16 +185,3 @@ class PooledWatchedRelay(PoolRelayMixin, WatchedRelay):
     """A relay that acquires permits for watch frames."""
 
     watched_endpoint = PooledWatchedEndpoint
-
-
-class PooledLoggedRelay(PoolRelayMixin, LoggedRelay):
-    """A plain relay with taps."""
-
-    plain_endpoint = PooledTappedEndpoint
-
-
-class PooledLoggedWatchedRelay(PoolRelayMixin, LoggedWatchedRelay):
-    """A watched relay with taps."""
-
-    plain_endpoint = PooledTappedEndpoint
-    watched_endpoint = PooledTappedWatchedEndpoint

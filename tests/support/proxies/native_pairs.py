@@ -14,10 +14,11 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.away import BodyThreads
+from proxy.net.tls.session import TlsSession
 from proxy.net.transport import SharedReadBuffer
 from proxy.relay.asyncio_engine import AsyncioEngine
 from proxy.relay.engine import RelayOrder
-from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
+from proxy.relay.native_api import CommandTap, EventTuple, PairEnd, PairEvent
 from proxy.relay.native_engine import NativeEngine
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.watch_limits import WatchLimits
@@ -66,12 +67,18 @@ class FakePairs:
         scan: bool,
         count: bool,
         paused: tuple[int, int],
+        client_tls: TlsSession | None,
+        broker_tls: TlsSession | None,
+        tap: CommandTap | None,
     ) -> int:
         if self.fault is not None:
             raise self.fault
         pair = len(self.given) + 1
         self.given[pair] = Given((client_fd, broker_fd), to_client, to_broker, scan, paused)
         return pair
+
+    def make_tap(self) -> CommandTap:
+        raise NotImplementedError
 
     def pause(self, pair: int, direction: int, reason: int) -> None:
         self.asked.append(("pause", pair, direction, reason))

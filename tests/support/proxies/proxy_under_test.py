@@ -231,7 +231,8 @@ async def staged(
         broker = EmbeddedBroker(topics, tls=broker_tls)
         await stack.enter_async_context(broker)
         port = broker.port if broker_port is None else broker_port
-        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"} if "tlsEnabledWithBroker" in DEFAULTS | keys else {}
+        tls_wanted = "tlsEnabledWithBroker" in DEFAULTS | keys
+        with_tls = {"brokerServiceURLTLS": f"pulsar+ssl://127.0.0.1:{port}"} if tls_wanted else {}
         proxy = Proxy(config_for(f"pulsar://127.0.0.1:{port}", **{**with_tls, **keys}), _log(), role_finder, given)
         await proxy.start()
         stage = Stage(proxy, broker, sink)

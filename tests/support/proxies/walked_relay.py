@@ -9,11 +9,8 @@ from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.app.metrics.counters import Counters
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.logged_relay import LoggedWatchedRelay
-from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits
 from proxy.relay.watch_relay import WatchedRelay
 from tests.support.loops.loops import run_virtual
@@ -84,7 +81,6 @@ async def walked(
     room: int = 1 << 40,
     max_queue: int = 100,
     unsent: bytes = b"",
-    log_level: int = 0,
     **settings: Any,
 ) -> AsyncIterator[Setting]:
     """Start a relay; `unsent` was written to the client before, by another protocol."""
@@ -103,7 +99,7 @@ async def walked(
     )
     ended: list[DisconnectCause] = []
     async with hangup_watcher() as watcher:
-        relay = (LoggedWatchedRelay if log_level else WatchedRelay)(
+        relay = WatchedRelay(
             loop,
             SharedReadBuffer(WINDOW),
             watcher,
@@ -114,8 +110,6 @@ async def walked(
             watch=limits,
             key="me",
         )
-        if isinstance(relay, LoggedWatchedRelay):
-            relay.relay_log = RelayLog(open_log("error"), loop.time, log_level)
         client, broker = MemoryTransport(loop, room), MemoryTransport(loop)
         if unsent:
             client.connect(asyncio.Protocol())

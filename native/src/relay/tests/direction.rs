@@ -81,7 +81,7 @@ struct Bench {
 impl Bench {
     fn new(scan: bool) -> Self {
         Bench {
-            direction: Direction::new(1, scan, None),
+            direction: Direction::new(1, scan, None, None),
             script: Script { room: usize::MAX, ..Script::default() },
             stats: Stats::new(5, 0, 0),
             buffer: vec![0; BUFFER],

@@ -12,6 +12,7 @@ mod rates;
 mod scanner;
 mod splice;
 mod stress;
+mod taps;
 mod windows;
 
 use std::collections::VecDeque;
@@ -22,11 +23,12 @@ use std::os::unix::net::UnixStream;
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
 
-use super::engine::{Engine, Limits};
+use super::engine::{Engine, Limits, Order};
 use super::queue::{Command, Event, Kind, Linger};
 use super::slots::Books;
 use super::stats::Record;
 use super::sys;
+use super::tap::Tapped;
 
 pub const BUFFER: usize = 64 * 1024;
 const PATIENCE_MS: i32 = 300_000;
@@ -39,6 +41,8 @@ pub struct Stand {
     pub books: Arc<Books>,
     /// Pairs that join now are counted.
     pub counts: bool,
+    /// Where the commands of pairs that join now wait.
+    pub tapped: Option<Arc<Tapped>>,
     poll: OwnedFd,
     seen: VecDeque<Event>,
     /// Sockets for which the kernel had much to send when their pairs ended.
@@ -97,7 +101,7 @@ impl Stand {
         let engine = Engine::start(threads, buffer_bytes, limits, Some(Arc::clone(&books))).unwrap();
         let poll = sys::epoll().unwrap();
         sys::epoll_add(&poll, engine.event_fd(), libc::EPOLLIN as u32, 0).unwrap();
-        Stand { engine, books, counts: false, poll, seen: VecDeque::new(), left: Vec::new() }
+        Stand { engine, books, counts: false, tapped: None, poll, seen: VecDeque::new(), left: Vec::new() }
     }
 
     pub fn join(&self) -> Joined {
@@ -137,7 +141,8 @@ impl Stand {
     ) -> Joined {
         let fds: [RawFd; 2] = [client.0.into_raw_fd(), broker.0.into_raw_fd()];
         let first = [to_client.to_vec(), to_broker.to_vec()];
-        let id = self.engine.join(fds, first, [None, None], scan, self.counts, pauses).unwrap();
+        let order = Order { scan, count: self.counts, tapped: self.tapped.clone(), pauses };
+        let id = self.engine.join(fds, first, [None, None], order).unwrap();
         Joined { id, client: client.1, broker: broker.1 }
     }
 

@@ -90,7 +90,7 @@ impl Ends for Stuck {
 fn a_pipe_with_bytes_is_charged_as_a_whole_and_a_copy_of_them_by_its_size() {
     let (near, mut far) = UnixStream::pair().unwrap();
     near.set_nonblocking(true).unwrap();
-    let (mut ends, stats, mut direction) = (Stuck(near), Stats::new(1, 0, 0), Direction::new(1, false, None));
+    let (mut ends, stats, mut direction) = (Stuck(near), Stats::new(1, 0, 0), Direction::new(1, false, None, None));
     let (mut buffer, mut events, mut pipes) = (vec![0; BUFFER], Vec::new(), PipePool::new(BUFFER));
     let mut turn = Turn { buffer: &mut buffer, pipes: &mut pipes, pool: &mut None, events: &mut events, now: 0 };
     // Large reads first: bulk is spliced.

@@ -5,15 +5,12 @@ import errno
 
 import pytest
 
-from protocol.command_scanner import CommandScanner, ScannedFrame
 from protocol.commands import PONG_FRAME
 from protocol.scanner import FrameScanner
 from proxy.core.errors import DisconnectCause
-from proxy.net.transport import SMALL_READ_BYTES
 from proxy.relay.counters import WatchOvershoot
 from proxy.relay.engine import Direction, PauseReason
-from tests.support.proxies.walked_relay import KIB, LARGE, MESSAGE, PAUSE_SECONDS, SMALL, WINDOW, Setting, played
-from tests.support.sockets.frames import framed
+from tests.support.proxies.walked_relay import KIB, LARGE, MESSAGE, PAUSE_SECONDS, SMALL, Setting, played
 
 TO_BROKER, TO_CLIENT = Direction.TO_BROKER, Direction.TO_CLIENT
 
@@ -182,27 +179,6 @@ async def test_a_crash_of_the_walk_ends_its_own_pair_only(setting: Setting) -> N
     assert setting.ended == [DisconnectCause.INTERNAL_ERROR]
     assert setting.limits.counters.shared.internal_errors == {"relay": 1}
     setting.limits.counters.shared.internal_errors.clear()
-
-
-@pytest.mark.threat("tiny-behind-large-frames")
-@played(log_level=1)
-async def test_tiny_frames_behind_large_ones_are_parsed_a_small_read_at_a_time(setting: Setting) -> None:
-    frames_of_a_step: list[int] = []
-    scan = CommandScanner.scan
-
-    def counted(scanner: CommandScanner, data: memoryview | bytes, count: int) -> list[ScannedFrame]:
-        found = scan(scanner, data, count)
-        frames_of_a_step.append(len(found))
-        return found
-
-    tiny = PONG_FRAME * (WINDOW // len(PONG_FRAME))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CommandScanner, "scan", counted)
-        sizes = setting.say((framed(PONG_FRAME[8:], bytes(1 << 20)) + tiny) * 3)
-    assert sum(frames_of_a_step) == 3 * (1 + WINDOW // len(PONG_FRAME))
-    assert max(frames_of_a_step) <= SMALL_READ_BYTES // len(PONG_FRAME) + 2
-    # Payloads are read in large pieces all the same.
-    assert max(sizes) == WINDOW
 
 
 @played()

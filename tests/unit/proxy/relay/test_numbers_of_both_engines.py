@@ -12,7 +12,7 @@ from proxy.config.values import MOST_IO_THREADS
 from proxy.net.pump import RETRY_SECONDS
 from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES
 from proxy.overload.bounds import MOST_TOPICS
-from proxy.relay import native_api, topic_slots
+from proxy.relay import native_api, relay_log, topic_slots
 from proxy.relay.memory import windows
 from proxy.relay.rates import client_meter, slot_books, token_bucket
 
@@ -41,6 +41,7 @@ def numbers_of(file: str) -> dict[str, float]:
         ("relay/windows.rs", [windows]),
         ("relay/stats.rs", [native_api]),
         ("relay/pair.rs", [native_api]),
+        ("relay/tap.rs", [relay_log]),
     ],
 )
 def test_a_number_of_one_name_is_the_same_in_both_languages(file: str, twins: list[ModuleType]) -> None:

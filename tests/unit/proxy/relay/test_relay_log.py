@@ -8,12 +8,13 @@ import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import open_log
+from proxy.relay.engine import Direction
 from proxy.relay.rates.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from proxy.relay.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, MOST_NAMES_IN_ALL, RelayLog, RelayTap
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, ping
 from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame
-from tests.unit.protocol.test_command_scanner import message
+from tests.unit.protocol.test_command_head import message
 
 TOPIC = "persistent://a/b/c"
 
@@ -65,13 +66,13 @@ def auth_response(data: bytes) -> bytes:
 
 
 def to_broker(tap: RelayTap, *frames: bytes) -> None:
-    data = b"".join(frames)
-    tap.to_broker(data, len(data))
+    for frame in frames:
+        tap.show(Direction.TO_BROKER, frame)
 
 
 def to_client(tap: RelayTap, *frames: bytes) -> None:
-    data = b"".join(frames)
-    tap.to_client(data, len(data))
+    for frame in frames:
+        tap.show(Direction.TO_CLIENT, frame)
 
 
 def test_level_0_looks_at_nothing() -> None:
@@ -202,8 +203,8 @@ def test_a_client_cannot_name_topics_for_others() -> None:
 def test_bytes_that_are_no_commands_are_passed_over() -> None:
     shown = Shown(2)
     tap = shown.tap()
-    to_broker(tap, framed(b"\x08\x05\xff\xff\xff\xff"), framed(b"\x08\x06"), b"\xff" * 100, producer())
-    assert [line["command"] for line in shown.lines()] == ["PRODUCER", "SEND"]
+    to_broker(tap, framed(b"\x08\x05\xff\xff\xff\xff"), framed(b"\x08\x06"), framed(b"\xff" * 100))
+    assert [line["command"] for line in shown.lines()] == ["PRODUCER", "SEND", "number 0"]
     assert tap.names == 0
 
 
