@@ -15,12 +15,6 @@ del test_a_half_close_is_passed_on_and_the_other_direction_goes_on  # noqa: F821
 del test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte  # noqa: F821
 
 
-@pytest.fixture
-def relay_engine() -> str:
-    """Return the engine that has relays with TLS."""
-    return "native"
-
-
 @pytest.fixture(autouse=True)
 def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_with_tls(tmp_path, monkeypatch)

@@ -16,13 +16,15 @@ from tests.support.walkthrough import ROOT
 
 MISSING = "pulsar-proxy-native is not installed"
 INSTALL = f"pip install pulsar-proxy-native=={VERSION}"
-LEFT_OUT = "relayEngine=asyncio, relayMemoryPoolMB=-1, relaySocketMemoryMB=-1, watchTopicListLimitEnabled=false"
+LEFT_OUT = (
+    "relayMemoryPoolMB=-1, relaySocketMemoryMB=-1, watchTopicListLimitEnabled=false, relayBufferBytes=65536, "
+    "relayUnsentBytes=32768"
+)
 BROKER = {"brokerServiceURL": "pulsar://broker.invalid", "brokerServiceURLTLS": "pulsar+ssl://broker.invalid"}
 NEED_IT = {
     "servicePortTls": "6651",
     "webServicePortTls": "8443",
     "tlsEnabledWithBroker": "true",
-    "relayEngine": "native",
     "relayMemoryPoolMB": "128",
     "relaySocketMemoryMB": "512",
     "watchTopicListLimitEnabled": "true",
@@ -39,7 +41,6 @@ def no_extension(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     module = "raise ModuleNotFoundError(name=__name__)\n"
     (in_the_way / "pulsar_proxy_native.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(in_the_way))
-    monkeypatch.delenv("PULSAR_PREFIX_relayEngine", raising=False)
 
 
 def proxy(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -61,7 +62,7 @@ async def test_who_asks_for_it_gets_lists_and_relays_and_is_told_what_is_left_ou
     keys = {"brokerProxyAllowedTargetPorts": "*"}
     async with embedded() as broker, child_proxy(tmp_path, broker, options=["--without-extension"], **keys) as started:
         (line,) = started.lines("listening for clients")
-        assert (line["relay_engine"], line["relay_engine_reason"]) == ("asyncio", "--without-extension")
+        assert (line["relay_threads"], line["relay_threads_reason"]) == (0, "--without-extension")
         (warning,) = started.lines("configuration")
         assert warning["detail"] == f"--without-extension: {LEFT_OUT}: the native extension does more: {INSTALL}"
         topics = (await (await started.connected()).topics("demo/ns-0")).topics
@@ -69,7 +70,6 @@ async def test_who_asks_for_it_gets_lists_and_relays_and_is_told_what_is_left_ou
         assert (await (await relayed(started, broker)).topics("demo/ns-0")).topics == topics
         page = (await started.get("/metrics")).decode()
         (built,) = [line for line in page.splitlines() if line.startswith("pulsar_proxy_build_info{")]
-        assert 'relay_engine="asyncio"' in built
         assert 'native=""' in built
 
 
