@@ -40,9 +40,7 @@ LIST_RATIOS = (
     Ratio("05", ("04",), None),
     Ratio("03", ("02",), None),
 )
-RELAY_BESIDE = (
-    Ratio("02", ("02b",), BEFORE),
-)
+RELAY_BESIDE = (Ratio("02", ("02b",), BEFORE),)
 BULK_ROWS = ("00s", "01", "02", "02b", "06", "07", "07s")
 
 RSS = ("idle_rss_bytes", "peak_rss_bytes")

@@ -31,8 +31,8 @@ def make_engines(
     if config.without_extension:
         from proxy.relay.small_relay import SmallEngine
 
-        read_bytes = config.relay_buffer_bytes
-        small = SmallEngine(loop, sockets.shared, sockets.hangup, budget, counters.relay, read_bytes)
+        buffer = memoryview(bytearray(config.relay_buffer_bytes))
+        small = SmallEngine(loop, sockets.shared, sockets.hangup, budget, counters.relay, buffer)
         return RelayEngines(small, unsent_bytes=unsent)
 
     # Only installations with the extension need these modules.

@@ -10,6 +10,7 @@ is over, rests until the turn of its network. The contract is in `engine.py`, it
 import asyncio
 import errno
 import socket
+from dataclasses import dataclass
 from typing import Final
 
 from proxy.core.errors import DisconnectCause
@@ -21,8 +22,26 @@ from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelayOrder, R
 from proxy.relay.memory.sockets import SocketMemory, memory_of
 from proxy.relay.traffic import RelayRates, RelayTraffic
 
-# A turn: the read, the write, and what the loop does for both.
-TURN_SECONDS: Final = 0.00005
+# A turn of an end that has more to read than a read: four of them fill an iteration of the loop.
+FULL_SECONDS: Final = 0.0005
+# A turn of one that has little: the read, the write, and what the loop does for both.
+SMALL_SECONDS: Final = 0.00002
+
+
+@dataclass(frozen=True, slots=True)
+class SmallEngine:
+    """Makes small relays; all are read into `buffer`, whose size is what a relay holds of one direction at most."""
+
+    loop: asyncio.AbstractEventLoop
+    shared: SharedReadBuffer
+    hangup: HangupWatcher
+    loop_budget: LoopBudget
+    counters: RelayCounters
+    buffer: memoryview
+
+    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> "SmallRelay":
+        """Return the relay of two plain connections."""
+        return SmallRelay(self, order)
 
 
 class SmallEnd(Endpoint):
@@ -30,15 +49,8 @@ class SmallEnd(Endpoint):
 
     __slots__ = ("_closed_cause", "paused", "peer", "reads", "received", "relay")
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        shared: SharedReadBuffer,
-        hangup: HangupWatcher,
-        relay: "SmallRelay",
-        closed_cause: DisconnectCause,
-    ) -> None:
-        super().__init__(loop, shared, hangup)
+    def __init__(self, relay: "SmallRelay", engine: SmallEngine, closed_cause: DisconnectCause) -> None:
+        super().__init__(engine.loop, engine.shared, engine.hangup)
         self._closed_cause = closed_cause
         self.relay = relay
         self.peer: SmallEnd = self
@@ -53,21 +65,21 @@ class SmallEnd(Endpoint):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the buffer of all relays."""
-        return self.relay.buffer
+        return self.relay.engine.buffer
 
     def data_arrived(self, count: int) -> None:
         """Write the bytes to the peer; read on when it has taken them all, and in turns."""
         self.received += count
         self.reads += 1
-        relay, peer = self.relay, self.peer
+        engine, peer = self.relay.engine, self.peer
         if not peer.open:
             return
         # A copy: the transport keeps what the kernel does not take, and the next read is into the same buffer.
-        peer.write(bytes(relay.buffer[:count]))
+        peer.write(bytes(engine.buffer[:count]))
         if peer.write_pending:
             self.pause_reading()
-        elif count == len(relay.buffer) or relay.loop_budget.spent():
-            self.rest(relay.loop_budget, TURN_SECONDS, network=relay.network)
+        elif (full := count == len(engine.buffer)) or engine.loop_budget.spent():
+            self.rest(engine.loop_budget, FULL_SECONDS if full else SMALL_SECONDS, network=self.relay.network)
 
     def pass_first(self, data: bytes) -> None:
         """Relay the bytes that were read together with the handshake."""
@@ -95,7 +107,7 @@ class SmallEnd(Endpoint):
 
     def crashed(self, error: BaseException) -> None:
         """Report an exception of this relay's code and abort the connection."""
-        self.relay.counters.internal_error(error, "relay")
+        self.relay.engine.counters.internal_error(error, "relay")
         super().crashed(error)
 
     def dissolve(self) -> None:
@@ -129,20 +141,17 @@ class SmallRelay:
     """A client and its broker; `on_end` of the order is called once, when the client's connection has ended."""
 
     __slots__ = (
-        "_finished", "_order", "_traffic", "broker", "broker_name", "buffer", "client", "client_name", "counters",
-        "fin_waits", "loop_budget", "network", "principal",
+        "_finished", "_order", "_traffic", "broker", "broker_name", "client", "client_name", "engine", "fin_waits",
+        "network", "principal",
     )  # fmt: skip
 
     produces = consumes = False
 
-    def __init__(self, engine: "SmallEngine", order: RelayOrder) -> None:
+    def __init__(self, engine: SmallEngine, order: RelayOrder) -> None:
         self._order = order
-        self.counters = engine.counters
-        self.loop_budget = engine.loop_budget
-        self.buffer = engine.buffer
-        sockets = (engine.loop, engine.shared, engine.hangup)
-        self.client = SmallEnd(*sockets, self, DisconnectCause.CLIENT_CLOSED)
-        self.broker = SmallEnd(*sockets, self, DisconnectCause.BROKER_CLOSED)
+        self.engine = engine
+        self.client = SmallEnd(self, engine, DisconnectCause.CLIENT_CLOSED)
+        self.broker = SmallEnd(self, engine, DisconnectCause.BROKER_CLOSED)
         self.client.peer, self.broker.peer = self.broker, self.client
         self._finished: SmallEnd | None = None
         # A FIN has come that is not read yet: bytes in front of it wait for their receiver.
@@ -184,9 +193,9 @@ class SmallRelay:
     def snapshot(self) -> RelaySnapshot:
         """Return the relay as it is now."""
         self._count_moved()
-        traffic, client, broker = self._traffic, self.client, self.broker
+        client, broker = self.client, self.broker
         return RelaySnapshot(
-            moved=(traffic.to_broker_bytes, traffic.to_client_bytes),
+            moved=(self._traffic.to_broker_bytes, self._traffic.to_client_bytes),
             unsent=(broker.unsent_bytes, client.unsent_bytes),
             paused=(client.paused, broker.paused),
             permit_bytes=0,
@@ -200,9 +209,8 @@ class SmallRelay:
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""
-        sender = self._sender(direction)
-        sender.paused |= reason
-        sender.pause_reading()
+        self._sender(direction).paused |= reason
+        self._sender(direction).pause_reading()
 
     def resume(self, direction: Direction, reason: PauseReason) -> None:
         """Read the sender of `direction` again, unless another reason is left or its receiver has bytes to take."""
@@ -239,8 +247,6 @@ class SmallRelay:
         """Close both connections at once."""
         self.client.abort(cause)
         self.broker.abort(cause)
-
-    # --- for the ends -----------------------------------------------------------------------------
 
     def finished_by(self, end: SmallEnd) -> bool:
         """Return whether the FIN of `end` was the first."""
@@ -292,28 +298,3 @@ class SmallRelay:
         client, broker = self.client, self.broker
         self._traffic.add(client.received, broker.received)
         client.received = broker.received = 0
-
-
-class SmallEngine:
-    """Makes small relays; `read_bytes` is the largest read, and what a relay holds of one direction at most."""
-
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        shared: SharedReadBuffer,
-        hangup: HangupWatcher,
-        loop_budget: LoopBudget,
-        counters: RelayCounters,
-        read_bytes: int,
-    ) -> None:
-        # All relays are read into one buffer: none has a read that is not copied.
-        self.buffer = memoryview(bytearray(read_bytes))
-        self.loop = loop
-        self.shared = shared
-        self.hangup = hangup
-        self.loop_budget = loop_budget
-        self.counters = counters
-
-    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> SmallRelay:
-        """Return the relay of two plain connections."""
-        return SmallRelay(self, order)

@@ -14,7 +14,7 @@ import pytest
 from protocol.commands import PONG_FRAME
 from proxy.cli.demo.script import AfterHandshake
 from proxy.core.errors import DisconnectCause
-from proxy.core.loop_budget import ITERATION_SECONDS, SMALL_READS_A_LOOK
+from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.engine import Direction, PauseReason
 from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
@@ -32,8 +32,6 @@ KIB = 1024
 RELAYS, PINGS = 40, 10
 # Frames of 13 bytes.
 FRAMES = PONG_FRAME * 20_000
-# The four for which there is time, and those that small reads have before their count looks at the clock.
-READS_AN_ITERATION = 4 + SMALL_READS_A_LOOK
 
 
 async def turns(count: int = 20) -> None:

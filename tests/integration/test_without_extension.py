@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.memory.budget import worst_case_parts
 from proxy.config.config import Config, ConfigError
 from proxy.core.version import VERSION
 from tests.integration.test_leaving import embedded, relayed
@@ -85,6 +86,17 @@ def test_a_key_that_asks_for_more_is_refused_by_name(key: str) -> None:
 def test_a_key_that_asks_for_nothing_may_be_set() -> None:
     off = {"relayMemoryPoolMB": "0", "relaySocketMemoryMB": "-1", "servicePortTls": "", "proxyLogLevel": "0"}
     assert Config.load(overrides=BROKER | off, without_extension=True).relay_pool_bytes == 0
+
+
+def test_the_budget_is_what_small_relays_may_hold_and_what_is_set_for_them_counts() -> None:
+    def sum_of(**keys: str) -> int:
+        parts = worst_case_parts(Config.load(overrides=BROKER | keys, without_extension=True))
+        return parts["relays, both directions stalled"]
+
+    a_relay = 2 * 65536 + 3 * 32768
+    assert sum_of() == 10_000 * a_relay
+    assert sum_of(maxConcurrentInboundConnections="100") == 100 * a_relay
+    assert sum_of(relayBufferBytes="131072") == 10_000 * (a_relay + 2 * 65536)
 
 
 def test_no_live_change_brings_back_what_is_left_out() -> None:
