@@ -424,7 +424,7 @@ impl SlotBooks {
     }
 }
 
-/// A token bucket exactly as proxy.relay.rates.token_bucket; for tests that hold both equal.
+/// A token bucket, for tests.
 #[pyclass(name = "TokenBucket", module = "pulsar_proxy_native")]
 struct Bucket {
     bucket: TokenBucket,
@@ -475,7 +475,7 @@ impl Sink for Found {
     }
 }
 
-/// Scans a client's stream exactly as protocol.producer_scanner does; for tests that hold both equal.
+/// Scans a client's stream, for tests.
 #[pyclass(module = "pulsar_proxy_native")]
 struct ProducerScanner {
     scanner: producers::ProducerScanner,
