@@ -314,7 +314,7 @@ impl RelayEngine {
     }
 }
 
-/// Scans a stream of frames exactly as protocol.scanner does; for tests that hold both equal.
+/// Scans a stream of frames, for tests.
 #[pyclass(module = "pulsar_proxy_native")]
 struct FrameScanner {
     scanner: scanner::FrameScanner,
