@@ -6,9 +6,9 @@ order of coming, from a random place of the line on. Bytes are booked when they 
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-__all__ = ["LocalBooks", "PoolBooks", "PoolLine", "PoolRecord"]
+__all__ = ["LocalBooks", "PoolLine", "PoolRecord"]
 
 
 class PoolRecord(NamedTuple):
@@ -20,25 +20,6 @@ class PoolRecord(NamedTuple):
     muted_millis: float
     overshoots: int
     depleted_millis: float
-
-
-class PoolBooks(Protocol):
-    """The books of a pool: `LocalBooks`, or those of the native extension."""
-
-    def pool(self) -> tuple[int, int, int, float, int, float] | None:
-        """Return the numbers of a `PoolRecord`; None without a limit."""
-
-    def pool_scarce(self) -> bool:
-        """Return whether nothing is free, or somebody waits."""
-
-    def pool_free(self) -> bool:
-        """Return whether anything is free."""
-
-    def pool_change(self, before: int, after: int) -> None:
-        """Record that somebody who held `before` bytes holds `after`."""
-
-    def pool_wait(self, before: int, after: int) -> None:
-        """Record that `after` members wait, `before` until now."""
 
 
 class _Span:
@@ -112,7 +93,7 @@ class PoolLine(Generic[M]):
 
     __slots__ = ("_books", "_fresh", "_line", "_random_below")
 
-    def __init__(self, books: PoolBooks, random_below: Callable[[int], int]) -> None:
+    def __init__(self, books: LocalBooks, random_below: Callable[[int], int]) -> None:
         self._books = books
         self._random_below = random_below
         # A plain dict would look through all members removed from its front.

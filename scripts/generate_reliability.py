@@ -27,14 +27,14 @@ def marks(name: str) -> tuple[str, str]:
 
 
 def soaks() -> Iterator[str]:
-    yield "| engine | day | minutes | actions a second | actions | failed | growth, MB/h | at most (95 %) | left |"
-    yield "|---|---|--:|--:|--:|--:|--:|--:|---|"
-    for path in sorted(SOAKS.glob("soak-*.json"), reverse=True):
+    yield "| day | minutes | actions a second | actions | failed | growth, MB/h | at most (95 %) | left |"
+    yield "|---|--:|--:|--:|--:|--:|--:|---|"
+    for path in SOAKS.glob("soak.json"):
         each = json.loads(path.read_text())
         done, failed = sum(each["actions"].values()), sum(each["failed"].values())
         left = ", ".join(text for text in each["broken"] if not text.startswith("failed ")) or "nothing"
         yield (
-            f"| {each['engine']} | {each['measured_on']} | {each['minutes']:g} | {each['pace']:g} | {done:,} "
+            f"| {each['measured_on']} | {each['minutes']:g} | {each['pace']:g} | {done:,} "
             f"| {failed:,} | {each['bytes_an_hour'] / 1e6:+.2f} | {each['bytes_an_hour_at_most'] / 1e6:.2f} | {left} |"
         )
 

@@ -10,7 +10,6 @@ import pytest
 import pytest_timeout
 from hypothesis import settings
 
-from tests.support import relay_engines
 from tests.support.patience import patient
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 # No verdict hangs on speed: an example may take as long as the machine needs.
 settings.register_profile("patient", settings.default, deadline=None)
 settings.load_profile("patient")
-relay_engines.take_effect()
 
 
 @pytest.hookimpl(optionalhook=True)

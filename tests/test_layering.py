@@ -75,7 +75,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "telemetry": ({""}, {"events"}),
     "net": ({"spill", "buffers", "listen"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
-    "relay": ({"memory", "rates"}, {""}, {"pooled"}),
+    "relay": ({"memory", "rates"}, {""}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}, {"ui"}),
     "app": ({"metrics"}, {"memory"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),

@@ -41,7 +41,6 @@ ROWS: dict[str, Row] = {
     "00t": Row("bare relay that opens and seals TLS", "bare"),
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
-    "02a": Row("relay in the interpreter", "ours", relayed=True, settings=(("relayEngine", "asyncio"),)),
     "02p": Row(
         "relay, a pool of 16 MB and small receive buffers",
         "ours",

@@ -40,12 +40,8 @@ LIST_RATIOS = (
     Ratio("05", ("04",), None),
     Ratio("03", ("02",), None),
 )
-RELAY_BESIDE = (
-    Ratio("02", ("02b",), BEFORE),
-    Ratio("02", ("02a",), None, quantity="cpu_us", at_most=True),
-    Ratio("02", ("02a",), None),
-)
-BULK_ROWS = ("00s", "01", "02", "02a", "02b", "06", "07", "07s")
+RELAY_BESIDE = (Ratio("02", ("02b",), BEFORE),)
+BULK_ROWS = ("00s", "01", "02", "02b", "06", "07", "07s")
 
 RSS = ("idle_rss_bytes", "peak_rss_bytes")
 AT_REST = (*RSS, "bytes_per_connection")
@@ -129,8 +125,8 @@ SCENARIOS: dict[str, Scenario] = {
     "own-token-storm-warm": _own_tokens("of proxies that have had four such storms", None, rehearsals=4),
     "relay-echo": Scenario(
         "relay, echo of 1 KiB, 50 connections",
-        "paired", ("00c", "01", "02", "02a", "02b", "06", "07", "07s"), "relay",
-        ("--connections", "50", "--frame-bytes", "1024"), "echo", relayed=True, optional=("02a", "02b"),
+        "paired", ("00c", "01", "02", "02b", "06", "07", "07s"), "relay",
+        ("--connections", "50", "--frame-bytes", "1024"), "echo", relayed=True, optional=("02b",),
         ratios=(
             RELAY_LEAD,
             Ratio("02", ("06",), 1.15), Ratio("02", ("07", "07s"), 1.0),
@@ -142,7 +138,7 @@ SCENARIOS: dict[str, Scenario] = {
     "relay-64k": Scenario(
         "relay, echo of 64 KiB, 4 connections, 16 outstanding each",
         "paired", BULK_ROWS, "relay", ("--connections", "4", "--frame-bytes", "65536", "--window", "16"), "echo",
-        quantity="mb_per_second", relayed=True, optional=("02a", "02b"),
+        quantity="mb_per_second", relayed=True, optional=("02b",),
         ratios=(
             RELAY_LEAD,
             Ratio("02", ("06", "07", "07s"), 1.25),
@@ -156,7 +152,7 @@ SCENARIOS: dict[str, Scenario] = {
         "relay, 128 KiB frames into a sink, 4 connections, 8 outstanding each",
         "paired", BULK_ROWS, "relay",
         ("--connections", "4", "--frame-bytes", "131072", "--window", "8", "--receipts"), "sink",
-        quantity="mb_per_second", relayed=True, optional=("02a", "02b"),
+        quantity="mb_per_second", relayed=True, optional=("02b",),
         ratios=(
             BULK_LEAD,
             Ratio("02", ("06",), 1.15),

@@ -4,8 +4,8 @@ No other room but `cli` sees `Proxy` as a whole. May import: every room but `cli
 the parts and runs the clock; the other files make them. `client_services.py`: what serves requests (lookups, schemas,
 topic lists, direct mode). `broker_side.py`: names, discovery, dialers, targets, pool. `identities.py`: authentication
 of clients and the proxy's own credentials. `list_memory.py`: both limiters and fairness keys. `ports.py`: ports of
-Pulsar clients, and the log lines of what listens and which engine runs. `web_side.py`: web ports. `relay_engines.py`:
-engines. `overload.py`: throttles, built by a reload too. `sockets.py`: what all connections share.
+Pulsar clients, and the log lines of what listens. `web_side.py`: web ports. `relay_engines.py`: the engine of
+relays. `overload.py`: throttles, built by a reload too. `sockets.py`: what all connections share.
 Live keys: `reload.py` has the table from keys to the steps in `reload_steps.py`. `lifecycle.py` has the phases of a
 shutdown, which `proxy.cli.serve` carries out. `start_checks.py` finds for `check-config` what would end the start,
 `secret_modes.py` warns of secrets that others can read, `processors.py` counts processors, `cycles.py` sets when

@@ -53,7 +53,8 @@ class OverloadSources:
 
     @property
     def slots(self) -> TopicSlots:
-        """Return the topics that clients produce to."""
+        """Return the topics that clients produce to; without the extension nobody asks."""
+        assert self.engines.slots is not None
         return self.engines.slots
 
 
@@ -78,8 +79,9 @@ class OverloadSwitch:
             return
         sources = self._sources
         wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
-        sources.slots.enabled = wanted
-        sources.slots.books.set_max_pause_millis(config.publish_throttle_max_pause_millis)
+        if (slots := sources.engines.slots) is not None:
+            slots.enabled = wanted
+            slots.books.set_max_pause_millis(config.publish_throttle_max_pause_millis)
         sources.ports.bound_received(config.relay_client_receive_buffer_bytes if config.throttle_acts else 0)
         if not wanted:
             self._end()
@@ -105,7 +107,8 @@ class OverloadSwitch:
 
     async def tick(self, now: float) -> None:
         """Free the slots of topics that nobody sends to, and weigh all relays while a throttle is enabled."""
-        self._sources.slots.close_unused(now)
+        if (slots := self._sources.engines.slots) is not None:
+            slots.close_unused(now)
         if self._weights is not None:
             await self._weights.sweep(partial(asyncio.sleep, 0))
 

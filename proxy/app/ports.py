@@ -78,13 +78,10 @@ class ClientPorts:
             self._accept(listen(), "", listen)
 
     def log_ports(self) -> None:
-        """Log where clients are accepted, and what relays them."""
-        config, engine, log = self._config, self._counters.relay.engine, self._log
+        """Log where clients are accepted, and how many threads relay them."""
+        config, threads, log = self._config, self._counters.relay.threads, self._log
         host = ",".join(config.bind_address)
-        runs = {
-            "version": VERSION, "relay_engine": engine.name, "relay_threads": engine.threads,
-            "relay_engine_reason": engine.reason,
-        }  # fmt: skip
+        runs = {"version": VERSION, "relay_threads": threads.count, "relay_threads_reason": threads.reason}
         if self.port:
             log.info("listening for clients", host=host, port=self.port, **runs)
         if self.tls_port:

@@ -46,9 +46,9 @@ from proxy.core.native import native
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.relay.engine_choice import choose_engine
 from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_log import RelayLog
+from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
@@ -89,7 +89,7 @@ class Proxy:
         self.readiness = Readiness(loop.time)
         self.log, self.loop = log, loop
         counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
-        counters.relay.engine = choose_engine(config, native(), usable_processors())
+        counters.relay.threads = choose_threads(config, native(), usable_processors())
         loop_budget = LoopBudget(loop, time.perf_counter)
         self.identities = make_identities(config, loop, loop_budget, counters, log.of("auth"), role_finder)
         self.tenants = TenantTracker()
@@ -291,7 +291,6 @@ class Proxy:
         self.sessions.accepting.resume()
         self.log_levels.end()
         self.memory.limiter.close()
-        self.relay_engines.close()
         self.sockets.close()
 
     def close_control(self) -> None:
@@ -434,10 +433,18 @@ class Proxy:
         return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log.of("events"))
 
     def _relay_engines(self) -> RelayEngines:
-        sockets, counters, watch, relay_log = self.sockets, self.counters, self.watch_limits, self.relay_log
         log, origins = self.log.of("relay"), self.sessions.relay_origins
         return make_engines(
-            self.config, native(), self.loop, sockets, counters, watch, relay_log, log, self._thread_died, origins
+            self.config,
+            native(),
+            self.loop,
+            self.sockets,
+            self.counters,
+            self.watch_limits,
+            self.relay_log,
+            log,
+            self._thread_died,
+            origins,
         )
 
     def _spill(self) -> "ListSpill | None":

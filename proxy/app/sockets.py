@@ -31,7 +31,7 @@ class Sockets:
         log: Logger,
     ) -> None:
         self.options = SocketOptions.of(config)
-        self.shared = SharedReadBuffer(config.relay_buffer_bytes)
+        self.shared = SharedReadBuffer()
         self.hangup = HangupWatcher(loop, counters.net)
         self.hangup.ended.limit(config.max_concurrent_inbound_connections)
         self.listening = ListeningSockets()
@@ -39,7 +39,7 @@ class Sockets:
         self.loop_budget = loop_budget
         self.tls_files = TlsFiles(config, counters.tls, log)
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
-        self.tls = TlsShared(LoopBudget(loop, perf_counter), config.relay_buffer_bytes, self.loop_budget)
+        self.tls = TlsShared(LoopBudget(loop, perf_counter), self.loop_budget)
 
     @property
     def quiet(self) -> bool:

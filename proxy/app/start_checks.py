@@ -22,7 +22,7 @@ from proxy.config.sources import COMMAND_LINE
 from proxy.core.log import open_log
 from proxy.core.native import native
 from proxy.net.spill.directory import check_path
-from proxy.relay.engine_choice import choose_engine
+from proxy.relay.threads import choose_threads
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.web.admin.access import read_token
 
@@ -62,7 +62,7 @@ def _faults(config: Config) -> Iterator[SettingFault]:
         except SettingFault as fault:
             yield fault
     try:
-        choose_engine(config, native(), usable_processors())
+        choose_threads(config, native(), usable_processors())
     except ConfigError as error:
         yield from (SettingFault(each.key, f"got {each.got}, expected {each.expected}") for each in error.problems)
     yield from _of_events(config)

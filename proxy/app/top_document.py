@@ -86,12 +86,11 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
 
 
 def _proxy(sources: TopSources) -> Mapping[str, object]:
-    engine = sources.metrics.counters.relay.engine
+    threads = sources.metrics.counters.relay.threads
     return {
         "version": VERSION,
-        "relay_engine": engine.name,
-        "relay_threads": engine.threads,
-        "relay_engine_reason": engine.reason,
+        "relay_threads": threads.count,
+        "relay_threads_reason": threads.reason,
         "pid": os.getpid(),
         "cluster": sources.config.cluster_name,
         "address": host_port(sources.config.bind_address[0], sources.port),

@@ -55,7 +55,7 @@ def versions() -> str:
     """Return the lines that `--version` prints."""
     # A configuration is nothing that `serve` needs from here.
     from proxy.config.config import Config
-    from proxy.relay.engine_choice import choose_engine, missing_engine
+    from proxy.relay.threads import choose_threads, missing_engine
 
     extension = native()
     found = extension.version if extension.module is not None else f"none ({extension.missing})"
@@ -63,9 +63,8 @@ def versions() -> str:
         relays = f"none, {DO_WITHOUT} is needed, or: {INSTALL}"
     else:
         config = Config.load(overrides={Config.broker_service_url.name: "pulsar://unused.invalid"})
-        engine = choose_engine(config, extension, usable_processors())
-        threads = f", {engine.threads} thread{'s' * (engine.threads > 1)}" if engine.threads else ""
-        relays = f"{engine.name}{threads} ({engine.reason})"
+        threads = choose_threads(config, extension, usable_processors())
+        relays = f"native, {threads.count} thread{'s' * (threads.count > 1)} ({threads.reason})"
     return f"pulsar-proxy {VERSION}\nnative extension: {found}\nrelay engine with the defaults: {relays}"
 
 

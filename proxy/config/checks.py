@@ -67,7 +67,6 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
             f"at most brokerConnectionsTotal ({config.broker_connections_total})",
         )  # fmt: skip
     _check_times(loader, config)
-    _check_relay_engine(loader, config)
     _check_overload(loader, config)
     _check_relay_pool(loader, config)
     _check_authorization(loader, config)
@@ -289,15 +288,6 @@ def _check_times(loader: Loader, config: ConfigValues) -> None:
         loader.doubt(ConfigKeys.broker_proxy_read_timeout_ms, text)
 
 
-def _check_relay_engine(loader: Loader, config: ConfigValues) -> None:
-    engine, threads = ConfigKeys.relay_engine, ConfigKeys.num_io_threads
-    if config.relay_engine == "native" and config.num_io_threads == 0:
-        expected = f"at least 1, or an empty value, with {engine.name}=native: its relays need a thread"
-        loader.fault(threads, "0", expected)
-    elif config.relay_engine == "asyncio" and config.num_io_threads:
-        loader.doubt(threads, f"{config.num_io_threads} has no effect with {engine.name}=asyncio")
-
-
 def _check_overload(loader: Loader, config: ConfigValues) -> None:
     """Refuse marks in the wrong order and steps of nothing; warn of settings without effect."""
     for lower, higher in _IN_ORDER:
@@ -330,7 +320,7 @@ def _check_overload(loader: Loader, config: ConfigValues) -> None:
 def _check_relay_pool(loader: Loader, config: ConfigValues) -> None:
     """Refuse a pool that one read of each thread fills: every read would be an overshoot."""
     pool, buffer = ConfigKeys.relay_memory_pool_mb, ConfigKeys.relay_buffer_bytes
-    threads = max(1, config.relay_threads_at_most)
+    threads = config.relay_threads_at_most
     least = config.relay_buffer_bytes * threads
     if 0 < config.relay_pool_bytes < least and not loader.refused & {pool.name, buffer.name}:
         expected = (

@@ -20,6 +20,7 @@ from proxy.config import java_keys
 from proxy.config.keys.key import BadValue, Key
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.properties import parse_conf, unescape
+from proxy.config.retired import RETIRED
 from proxy.core.files import read_regular
 from proxy.core.secrets import masked, shown_of_unknown
 
@@ -158,6 +159,8 @@ class Loader:
         """Store a setting of a known key; record a fault for an unknown key."""
         if setting.key in self.keys:
             self.take(setting)
+        elif setting.key in RETIRED:
+            self._take_retired(setting)
         else:
             nearest = self._nearest(setting.key) or "a key of this proxy"
             self.problem(setting.file, None, setting.key, "an unknown key", nearest)
@@ -190,7 +193,8 @@ class Loader:
 
         def stands_in_file(name: str) -> bool:
             # The supplied proxy.conf has all keys of this proxy, and the file may be one of the Java proxy.
-            return name in self.keys or name.startswith(REVERSE_PROXY_PREFIX) or java_keys.is_java_only(name)
+            known = name in self.keys or name in RETIRED or java_keys.is_java_only(name)
+            return known or name.startswith(REVERSE_PROXY_PREFIX)
 
         for variable in settings_of(environ, stands_in_file):
             prefixed = "" if variable.name == variable.key else f" ({ENVIRONMENT_PREFIX})"
@@ -210,6 +214,8 @@ class Loader:
         """Store a known key; record a fault or a warning for any other."""
         if setting.key in self.keys or setting.key.startswith(REVERSE_PROXY_PREFIX):
             self.take(setting)
+        elif setting.key in RETIRED:
+            self._take_retired(setting)
         elif not java_keys.is_java_only(setting.key):
             nearest = self._nearest(setting.key)
             self.warn(setting, f"unknown key, ignored{f'; did you mean {nearest}?' if nearest else ''}", unknown=True)
@@ -225,6 +231,14 @@ class Loader:
         else:
             why = java_keys.why_not(setting.key)
             self.warn(setting, f"the Java proxy knows this key, this proxy does not: ignored; {why}")
+
+    def _take_retired(self, setting: Setting) -> None:
+        """Record a warning for a key that is no more and asks for what happens anyway, else a fault."""
+        retired = RETIRED[setting.key]
+        if setting.text.strip() in retired.kept:
+            self.warn(setting, "has no effect any more: remove it, the next version does not know it")
+        else:
+            self.problem(setting.file, setting.line, setting.key, repr(setting.text), retired.instead)
 
     def _nearest(self, name: str) -> str | None:
         import difflib  # imported only for a misspelt key: the import takes 8 ms

@@ -168,9 +168,7 @@ class ConfigValues(ConfigKeys):
 
     @property
     def relay_threads_at_most(self) -> int:
-        """The most threads that move the bytes of relays, the event loop not counted."""
-        if self.relay_engine == "asyncio":
-            return 0
+        """The most threads that move the bytes of relays."""
         return min(MOST_DEFAULT_IO_THREADS if self.num_io_threads is None else self.num_io_threads, MOST_IO_THREADS)
 
     @property

@@ -1,7 +1,7 @@
 """What `--without-extension` leaves out: the keys that only the native extension obeys.
 
 Rule: such a key is off, whatever its default. One that a source sets to anything else is refused by name, and one
-warning names those whose default is left out.
+warning names those whose default is left out, or smaller.
 """
 
 from typing import Any, Final
@@ -17,7 +17,6 @@ _OFF: Final[tuple[tuple[Key[Any], tuple[str, ...]], ...]] = (
     (ConfigKeys.service_port_tls, ("",)),
     (ConfigKeys.web_service_port_tls, ("",)),
     (ConfigKeys.tls_enabled_with_broker, ("false",)),
-    (ConfigKeys.relay_engine, ("asyncio",)),
     (ConfigKeys.relay_memory_pool_mb, ("-1", "0")),
     (ConfigKeys.relay_socket_memory_mb, ("-1", "0")),
     (ConfigKeys.watch_topic_list_limit_enabled, ("false",)),
@@ -26,11 +25,17 @@ _OFF: Final[tuple[tuple[Key[Any], tuple[str, ...]], ...]] = (
     (ConfigKeys.proxy_log_level, ("0",)),
 )
 
+# Relays have no bound in sum there, so each holds less, unless its operator says otherwise.
+_SMALLER: Final[tuple[tuple[Key[Any], str], ...]] = (
+    (ConfigKeys.relay_buffer_bytes, "65536"),
+    (ConfigKeys.relay_unsent_bytes, "32768"),
+)
+
 
 def leave_out(loader: Loader) -> None:
     """Set the keys that no source sets to their values without the extension, and warn of the defaults left out."""
     lost = []
-    for key, (off, *_) in _OFF:
+    for key, off in (*((key, off) for key, (off, *_) in _OFF), *_SMALLER):
         setting = loader.settings.get(key.name)
         if (setting is None or not setting.text.strip()) and key.default_text != off:
             loader.take(Setting(key.name, off, "flag", DO_WITHOUT))

@@ -29,9 +29,6 @@ TASK_SECONDS: Final = 0.0001
 # Other work is served at most so often while one client is: a few requests do not slow down many busy relays, and a
 # request waits for some turns of relays.
 OTHERS_A_ROUND: Final = 16
-# Small reads of relays are counted, and the clock is asked once for so many: a single one takes some 10 us, and a look
-# at the clock for each would be a part of that.
-SMALL_READS_A_LOOK: Final = 16
 
 
 class _Wave:
@@ -64,7 +61,6 @@ class LoopBudget:
         "_settling",
         "_waves",
         "now",
-        "small_reads",
     )
 
     def __init__(self, loop: asyncio.AbstractEventLoop, now: Callable[[], float]) -> None:
@@ -84,8 +80,6 @@ class LoopBudget:
         # The line that was served last.
         self._line = 0
         self._scheduled = False
-        # How many more small reads there are until the next look at the clock; their readers count down.
-        self.small_reads = SMALL_READS_A_LOOK
 
     def __len__(self) -> int:
         tasks = len(self._deferred) + len(self._settling)
@@ -108,16 +102,6 @@ class LoopBudget:
         if self._began is None:
             self._begin()
         self._charged += seconds
-
-    def small_reads_spent(self) -> bool:
-        """Return whether the time of this iteration is used up, at the end of a count of small reads.
-
-        Then the next small read, too, asks for the time.
-        """
-        if self.spent():
-            return True
-        self.small_reads = SMALL_READS_A_LOOK
-        return False
 
     def defer(self, function: Callable[[], None], network: Hashable = None) -> None:
         """Call `function` in a later iteration, a few in each, in turns by network; it must not raise."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from protocol.proxy_header import HostPort
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.ended_sockets import RESET_ON_CLOSE, EndedSocket, Left
+from proxy.net.ended_sockets import RESET_ON_CLOSE
 from proxy.net.hangup import HangupWatcher
 
 if TYPE_CHECKING:
@@ -34,32 +34,16 @@ LINGER_SECONDS: Final = 5.0
 DISSOLVE_SECONDS: Final = 1.0
 # An aborted connection may leave at most this much in the kernel's send queue; with more it is reset.
 LEFT_TO_THE_KERNEL_BYTES: Final = 64 * 1024
-# Looks whether a peer that is to be reset has everything: soon, then each time twice as late.
-_DELIVERY_LOOK_SECONDS: Final = 0.02
-_RARE_LOOK_SECONDS: Final = 1.0
 
 
 class SharedReadBuffer:
-    """The read buffers that all connections of a loop share.
+    """The read buffers that all connections of a loop share: `small` for commands, `large` for large frames."""
 
-    `small` (the beginning of `large`) is for commands, `large` for a relay, `bulk` for a relay that fills `large`.
-    A connection that must keep the bytes calls `detach` and so puts a new buffer here.
-    """
+    __slots__ = ("large", "small")
 
-    __slots__ = ("bulk", "large", "small")
-
-    def __init__(self, bulk_bytes: int = LARGE_READ_BYTES) -> None:
-        self.bulk = memoryview(bytearray(bulk_bytes))
+    def __init__(self) -> None:
         self.large = memoryview(bytearray(LARGE_READ_BYTES))
         self.small = self.large[:SMALL_READ_BYTES]
-
-    def detach(self, buffer: memoryview) -> None:
-        """Replace `large` or `bulk` by a new buffer: an unfinished write still sends from the old one."""
-        if buffer is self.bulk:
-            self.bulk = memoryview(bytearray(len(buffer)))
-        else:
-            self.large = memoryview(bytearray(LARGE_READ_BYTES))
-            self.small = self.large[:SMALL_READ_BYTES]
 
 
 class Truncation(StrEnum):
@@ -70,18 +54,9 @@ class Truncation(StrEnum):
 
 
 class SealedStream:
-    """A transport with TLS, as relays see it: the peer's stream may be cut off, where a plain FIN says all there is."""
+    """A transport with TLS, whose session the threads of relays take over."""
 
     __slots__ = ()
-
-    def follow_frames(self, received: bytes) -> None:
-        """Follow the frames of the peer, which begin with `received`, so that `truncation` knows of them."""
-        raise NotImplementedError
-
-    @property
-    def truncation(self) -> Truncation | None:
-        """Return where the stream has ended without close_notify; None if it goes on, or ended with close_notify."""
-        raise NotImplementedError
 
     def leave(self) -> "tuple[asyncio.Transport, TlsSession]":
         """Return the plain transport and the session, with which others go on; this transport is over."""
@@ -332,23 +307,6 @@ class Endpoint(asyncio.BufferedProtocol):
         """Close the connection at once with an RST; the kernel drops what it still has to send."""
         self._reset_when_closed()
         self._end(cause, abort=True)
-
-    def reset_when_delivered(self, cause: DisconnectCause) -> None:
-        """Send an RST once all written bytes have been acknowledged, or by the clocks of `ended_sockets.py`."""
-        self.pause_reading()
-        left = Left(self.untaken_bytes, 0)
-        self._reset_if_delivered(cause, EndedSocket(left, self.loop.time()), _DELIVERY_LOOK_SECONDS)
-
-    def _reset_if_delivered(self, cause: DisconnectCause, ended: EndedSocket, look: float) -> None:
-        if self.cause is not None:
-            return
-        # An RST drops what the kernel has still to send.
-        left = Left(self.untaken_bytes, 0)
-        if left.unsent and ended.saw(left, self.loop.time()) is None:
-            later = min(2 * look, _RARE_LOOK_SECONDS)
-            self.loop.call_later(look, self._reset_if_delivered, cause, ended, later)
-        else:
-            self.reset(cause)
 
     def _reset_when_closed(self) -> None:
         transport = self.transport

@@ -61,9 +61,6 @@ class RelayWeights:
             seen = relay.snapshot()
             brokers += seen.unsent[Direction.TO_BROKER]
             clients += seen.unsent[Direction.TO_CLIENT]
-            received = relay.received_bytes()
-            from_brokers += received.from_brokers
-            from_clients += received.from_clients
             for reason in seen.paused[Direction.TO_BROKER] | seen.paused[Direction.TO_CLIENT]:
                 paused[reason] += 1
             if relay.produces:

@@ -1,12 +1,12 @@
-"""Count relayed bytes, and the frames of topic-list watchers among them; name the engine that moves the bytes."""
+"""Count relayed bytes, and the frames of topic-list watchers among them; the threads that move the bytes."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from proxy.core.counters import RoomCounters, SharedCounters
 from proxy.net.transport import Truncation
-from proxy.relay.engine_choice import EVENT_LOOP
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
+from proxy.relay.threads import NO_THREADS
 
 if TYPE_CHECKING:
     from proxy.relay.memory.bound import SocketBound
@@ -49,12 +49,12 @@ class RelayCounters(RoomCounters):
     __slots__ = (
         "binary_bytes",
         "bound",
-        "engine",
         "native_refusals",
         "pool",
         "relay_bytes_to_broker",
         "relay_bytes_to_client",
         "socket_memory",
+        "threads",
         "truncations",
         "watch",
     )
@@ -62,11 +62,11 @@ class RelayCounters(RoomCounters):
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
         self.binary_bytes = 0
-        # Relays that the native engine had no room for, and the event loop took.
+        # Relays that the native engine had no room for, and that ended.
         self.native_refusals = 0
         self.relay_bytes_to_broker = 0
         self.relay_bytes_to_client = 0
-        self.engine = EVENT_LOOP
+        self.threads = NO_THREADS
         # The memory that relays share; None without a limit.
         self.pool: RelayPool | None = None
         # The bound in sum for the kernel memory of relayed sockets; None without a limit.

@@ -1,10 +1,9 @@
 """The contract of the relay engines: what moves the bytes of a relay, and what the rest of the proxy knows of one.
 
 An engine is mechanism: it moves bytes, half-closes and ends. Policy (who may, how much, how fast, why it ended) is
-outside. Sessions, ages, `top`, the admin API and the statistics use these Protocols and no class of an engine. Both
-engines obey them (docs/adr/0037): `asyncio_engine.py` on the event loop, `native_engine.py` on threads of its own.
-The tests of relays run on both, and so decide what the contract is. The bytes and the end of a relay are in `relay.py`
-and in `native/src/relay/pair.rs`.
+outside. Sessions, ages, `top`, the admin API and the statistics use these Protocols and no class of an engine. The
+native engine obeys all of them (docs/adr/0037): `native_engine.py`, with the bytes and the end of a relay in
+`native/src/relay/pair.rs`. Without the extension there is `small_relay.py`: plain sockets, no throttle, no limit.
 
 Rules of the contract:
 - The handle exists before the first byte moves, and remembers a `close` or an `abort` that comes before.
@@ -28,7 +27,7 @@ from enum import IntEnum, IntFlag
 from typing import NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
-from proxy.relay.memory.sockets import ReceivedMemory, SocketMemory
+from proxy.relay.memory.sockets import SocketMemory
 from proxy.relay.traffic import RelayRates
 from proxy.telemetry.events.recorder import RequestOrigin
 
@@ -136,13 +135,6 @@ class Relay(Hashable, Protocol):
     def socket_bytes(self) -> SocketMemory:
         """Return the kernel memory of the relay's sockets, as far as the event loop has them; called once a second."""
 
-    @property
-    def moved_lately(self) -> int:
-        """Return the bytes that were read between the last two calls of `socket_bytes`, as far as the loop knows."""
-
-    def received_bytes(self) -> ReceivedMemory:
-        """Return the kernel memory of what was received and is not read, as far as the event loop has the sockets."""
-
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""
 
@@ -214,4 +206,4 @@ class RelayEngine(Protocol):
     """The maker of relays."""
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
-        """Return the relay of two connections; `start` begins it. Raises OSError if this engine has no room."""
+        """Return the relay of two connections; `start` begins it."""

@@ -1,14 +1,13 @@
-"""The choice of an engine for each relay: the threads, or the event loop where they have no room.
+"""The engine of a proxy's relays, and what is bounded for all of them: the kernel's part of their memory.
 
-Rule: a relay is never refused because an engine has no room: the event loop takes it, which is counted and logged.
-The kernel's part of a relay's memory is bounded here, for both engines.
+With the native extension its threads move every relay; without it (`--without-extension`) the event loop does.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from proxy.relay.engine import Relay, RelayEngine, RelayOrder
+from proxy.relay.engine import Relay, RelayOrder
 from proxy.relay.memory.sockets import (
     NO_SOCKET_MEMORY,
     NOTHING_RECEIVED,
@@ -18,32 +17,30 @@ from proxy.relay.memory.sockets import (
     SumBound,
     bound_unsent,
 )
-from proxy.relay.topic_slots import TopicSlots
 
 if TYPE_CHECKING:
-    from proxy.relay.memory.pool import PoolTaker
     from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
+    from proxy.relay.small_relay import SmallEngine
+    from proxy.relay.topic_slots import TopicSlots
 
 
 class RelayEngines:
-    """Joins each pair by the engine that it needs."""
+    """Joins pairs; `native` and `slots` are None without the extension."""
 
     def __init__(
         self,
-        fallback: RelayEngine,
-        slots: TopicSlots,
+        engine: "NativeEngine | SmallEngine",
         native: "NativeEngine | None" = None,
+        slots: "TopicSlots | None" = None,
         *,
         unsent_bytes: int = 0,
-        turns: "PoolTaker | None" = None,
         windows: "ReceiveWindows | None" = None,
     ) -> None:
-        self._fallback = fallback
+        self._engine = engine
         self._unsent_bytes = unsent_bytes
         self.slots = slots
         self.native = native
-        self._turns = turns
         self._windows = windows
         # The bound in sum for the kernel memory of sockets; None without a limit.
         self.bound: SumBound | None = None
@@ -54,23 +51,10 @@ class RelayEngines:
             bound_unsent(transport, self._unsent_bytes)
         if self._windows is not None:
             self._windows.begin(broker)
-        native = self.native
-        if native is not None and native.running:
-            try:
-                return native.join(client, broker, order)
-            except OSError as error:
-                native.refused(error)
-        return self._fallback.join(client, broker, order)
-
-    def close(self) -> None:
-        """End the turns at the relay pool: all relays have ended."""
-        if self._turns is not None:
-            self._turns.close()
+        return self._engine.join(client, broker, order)
 
     def set_tight(self, tight: bool) -> None:
         """Record whether the kernel memory of all relayed sockets is short: windows are narrowed then."""
-        if self._windows is not None:
-            self._windows.tight = tight
         if self.native is not None:
             self.native.set_tight(tight)
 

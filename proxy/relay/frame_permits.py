@@ -1,7 +1,7 @@
 """Permits for the frames of topic-list watchers on one relay, whichever engine moves the bytes.
 
 The engine holds the frames back (`FrameHolder`), the permits decide when the frames may pass. The rules, from
-docs/adr/0008, hold for every engine:
+docs/adr/0008:
 - A permit is for bytes that came, never for bytes that were announced. The permit ends when the client has taken them;
   later bytes of the frame take another permit if the client leaves them lying.
 - A frame waits for `watchTopicListMaxPauseMillis` at most, then it passes without a permit and is counted.
@@ -17,12 +17,11 @@ from typing import Protocol
 
 from limiter.errors import PermitAcquireAlreadyClosed, PermitAcquireError, PermitAcquireQueueFull
 from limiter.permit import Permit
-from protocol.scanner import FrameMatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.relay.counters import WatchOvershoot
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_limits import FrameMatch, WatchLimits
 from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
 from proxy.telemetry.events.recorder import RequestOrigin
 
@@ -44,9 +43,6 @@ class FrameHolder(Protocol):
 
     def pass_frames(self, match: FrameMatch) -> None:
         """Pass the frames that wait on to the client."""
-
-    def frames_passed(self) -> None:
-        """Called after the frames and their permit are booked: go on."""
 
     def crashed(self, error: BaseException) -> None:
         """End the relay because of an exception of its own code."""
@@ -243,7 +239,6 @@ class FramePermits:
         if permit is not None:
             self._hold(permit)
         self.settle()
-        self._holder.frames_passed()
 
     # --- the permit -------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
-"""Hand two sockets over from the loop's transports to an engine that owns descriptors, and back.
+"""Hand two sockets over from the loop's transports to an engine that owns descriptors.
 
 Rules (docs/architecture.md shows who owns which descriptor when):
-- The sockets are duplicated first: without a free descriptor nothing has happened yet, and the pair stays where it is.
+- The sockets are duplicated first: without a free descriptor the pair is closed.
 - The transports are closed once they have nothing to send, both in one step. A close without `abort`: an abort may set
   SO_LINGER, which belongs to the socket and not to the descriptor, and would turn the engine's orderly end into an RST.
 - The new owner registers the duplicates only when both transports have told of their end. Until then the loop may
@@ -12,8 +12,7 @@ import asyncio
 import errno
 import fcntl
 import os
-import socket
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SMALL_READ_BYTES, SealedStream
@@ -34,12 +33,12 @@ class NewOwner(Protocol):
 
 
 class LeavingEnd(asyncio.BufferedProtocol):
-    """The protocol of a transport that is about to leave the loop, or that has just come back."""
+    """The protocol of a transport that is about to leave the loop."""
 
     __slots__ = ("_place", "cause", "gone", "hand_over", "received", "session", "transport")
 
-    def __init__(self, transport: asyncio.Transport | None = None) -> None:
-        self.transport = transport
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self.transport: asyncio.Transport | None = transport
         self.received = bytearray()
         self.cause: DisconnectCause | None = None
         self.gone = False
@@ -47,11 +46,6 @@ class LeavingEnd(asyncio.BufferedProtocol):
         # With TLS: what arrives, and what is written, is sealed.
         self.session: TlsSession | None = None
         self._place = memoryview(b"")
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, and hold its bytes back."""
-        self.transport = cast(asyncio.Transport, transport)
-        self.transport.set_write_buffer_limits(high=0)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return a small buffer of its own: a paused transport delivers once more at most."""
@@ -83,7 +77,7 @@ class LeavingEnd(asyncio.BufferedProtocol):
 
 
 class HandOver:
-    """The hand-over of one pair; owns duplicates of both sockets until `take`. Raises OSError if there is no room."""
+    """The hand-over of one pair; owns duplicates of both sockets from `begin` until `take`."""
 
     __slots__ = ("_fds", "_leaving", "_loop", "_owner", "ends")
 
@@ -92,15 +86,16 @@ class HandOver:
         self._owner: NewOwner | None = None
         self._leaving = False
         self.ends = (LeavingEnd(client), LeavingEnd(broker))
-        first = _duplicate(client)
-        try:
-            self._fds = [first, _duplicate(broker)]
-        except OSError:
-            os.close(first)
-            raise
+        self._fds: list[int] = []
 
     def begin(self, owner: NewOwner) -> None:
-        """Close both transports as soon as they have nothing to send; nobody reads them, no epoll set watches them."""
+        """Close both transports as soon as they have nothing to send; nobody reads them, no epoll set watches them.
+
+        Raises OSError if there are no descriptors.
+        """
+        for end in self.ends:
+            assert end.transport is not None
+            self._fds.append(_duplicate(end.transport))
         self._owner = owner
         for end in self.ends:
             assert end.transport is not None
@@ -162,21 +157,6 @@ class HandOver:
         # End, transport and hand-over know each other: only a full collection would free them.
         for end in self.ends:
             end.hand_over = end.transport = None
-
-
-async def adopt(loop: asyncio.AbstractEventLoop, fd: int) -> LeavingEnd:
-    """Return a paused transport for a descriptor, with what came before it was paused; the descriptor is the loop's."""
-    sock = socket.socket(fileno=fd)
-    end = LeavingEnd()
-    try:
-        await loop.connect_accepted_socket(lambda: end, sock)
-    except BaseException:
-        sock.close()
-        raise
-    assert end.transport is not None
-    if not end.gone:
-        end.transport.pause_reading()
-    return end
 
 
 def _duplicate(transport: asyncio.Transport) -> int:

@@ -203,30 +203,8 @@ class NativePairs(BodyThreads, Protocol):
     def received_memory(self) -> tuple[int, int]:
         """Return the part of the sockets' memory that was received and is not read: from brokers, and from clients."""
 
-    @property
-    def pool_fd(self) -> int:
-        """Return a descriptor that is readable when the event loop's own relays may have their turns."""
-
     def pool(self) -> tuple[int, int, int, float, int, float] | None:
         """Return the numbers of the relay pool (`limiter.soft_pool.PoolRecord`); None without a limit."""
-
-    def pool_scarce(self) -> bool:
-        """Return whether nothing of the relay pool is free, or somebody waits."""
-
-    def pool_free(self) -> bool:
-        """Return whether anything of the relay pool is free."""
-
-    def pool_change(self, before: int, after: int) -> None:
-        """Record bytes that a relay of the event loop holds."""
-
-    def pool_wait(self, before: int, after: int) -> None:
-        """Record the directions of the event loop that wait."""
-
-    def pool_heard(self) -> None:
-        """Forget that `pool_fd` was readable."""
-
-    def pool_ring(self) -> None:
-        """Wake a thread that waits, if anything is free."""
 
     def stop(self) -> None:
         """End all pairs and bodies and join the threads, with the interpreter lock released."""

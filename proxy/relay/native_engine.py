@@ -8,28 +8,24 @@ notices a thread that stands still.
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Final
 
-from protocol.scanner import FrameMatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread, start_thread
 from proxy.net.away import BodyOwner
 from proxy.net.ended_sockets import EndedSockets
 from proxy.relay.counters import RelayCounters
-from proxy.relay.engine import Relay, RelayEngine, RelayOrder
-from proxy.relay.hand_over import HandOver, LeavingEnd, adopt
+from proxy.relay.engine import RelayOrder
+from proxy.relay.hand_over import HandOver
 from proxy.relay.logged_commands import LoggedCommands
-from proxy.relay.memory.pool import PoolTaker, RelayPool
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketLoad, SocketMemory
 from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_limits import FrameMatch, WatchLimits
 
 # Events that are taken at once: each takes 5 to 50 us. Permits are asked for in turns, beside the requests of clients.
 EVENTS_A_STEP: Final = 16
@@ -44,9 +40,9 @@ _STOPPER: Final = "relay stop"
 
 
 class NativeEngine:
-    """Makes relays; `elsewhere` takes a pair for which the threads have no room after all.
+    """Makes relays; `on_died` is called with the number of a thread that has ended.
 
-    `on_died` is called with the number of a thread that has ended.
+    A pair for which the threads have no room is closed, which is counted and logged.
     """
 
     def __init__(
@@ -58,16 +54,11 @@ class NativeEngine:
         watch: WatchLimits,
         ended: EndedSockets,
         bodies: BodyOwner,
-        elsewhere: RelayEngine,
         log: Logger,
         on_died: Callable[[int], None],
-        pool: RelayPool | None = None,
-        turns: PoolTaker | None = None,
         slots: TopicSlots | None = None,
         relay_log: RelayLog | None = None,
     ) -> None:
-        self._pool = pool
-        self._turns = turns
         self.loop = loop
         self.counters = counters
         self.watch = watch
@@ -77,7 +68,6 @@ class NativeEngine:
         self.loop_budget = loop_budget
         self._ended = ended
         self._bodies = bodies
-        self._elsewhere = elsewhere
         self._log = log
         self._relay_log = relay_log
         self._on_died = on_died
@@ -86,7 +76,6 @@ class NativeEngine:
         self._open_frames: dict[NativeRelay, None] = {}
         self._late_looks = 0
         self._running = False
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "relay engine"))
         self._stuck: str | None = None
 
     def __len__(self) -> int:
@@ -108,18 +97,17 @@ class NativeEngine:
         self._running = True
         self.loop.add_reader(self.pairs.event_fd, self.dispatch)
         self._bodies.threads_started(self.pairs)
-        if self._pool is not None:
-            self._pool.use(self.pairs)
-            self.loop.add_reader(self.pairs.pool_fd, self._memory_free)
+        if self.counters.pool is not None:
+            self.counters.pool.use(self.pairs.pool)
 
-    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
-        """Return the relay of two connections; raises OSError if there are no descriptors for the hand-over."""
+    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> NativeRelay:
+        """Return the relay of two connections."""
         return NativeRelay(self, HandOver(self.loop, client, broker), order)
 
     # --- for the relays (native_relay.PairOwner) ----------------------------------------------------
 
     def register(self, relay: NativeRelay, to_client: bytes, to_broker: bytes) -> int | None:
-        """Return the number of the relay's new pair; None if the engine has no room, and the loop takes the pair."""
+        """Return the number of the relay's new pair; None if the engine has no room: the pair is closed."""
         assert relay.hand_over is not None
         fds = relay.hand_over.take()
         client, broker = (end.session for end in relay.hand_over.ends)
@@ -132,15 +120,10 @@ class NativeEngine:
                 *fds, to_client, to_broker, relay.scanned, relay.counted, relay.paused, client, broker, tap
             )
         except (OSError, RuntimeError) as error:
-            if client is not None or broker is not None:
-                # A session does not come back.
-                self.refused(error, "relay with tls ended: the native engine has no room")
-                for fd in fds:
-                    os.close(fd)
-                relay.finish(relay.closing or DisconnectCause.CONNECTION_RESET)
-                return None
             self.refused(error)
-            self._scope.start(self._take_back(relay, fds, to_client, to_broker))
+            for fd in fds:
+                os.close(fd)
+            relay.finish(relay.closing or DisconnectCause.CONNECTION_RESET)
             return None
         self._relays[pair], relay.commands = relay, commands
         return pair
@@ -157,48 +140,15 @@ class NativeEngine:
         """Look each second whether the rest of a frame has passed."""
         self._open_frames[relay] = None
 
-    def refused(
-        self, error: Exception, event: str = "relay served by the event loop: the native engine has no room"
-    ) -> None:
+    def refused(self, error: Exception) -> None:
         """Count and log a relay for which the threads have no room."""
         self.counters.native_refusals += 1
         if self._pace.due(self.loop.time()):
             self._log.warning(
-                event,
+                "relay ended: the native engine has no room",
                 detail=os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error),
                 refused=self.counters.native_refusals,
             )
-
-    async def _take_back(self, relay: NativeRelay, fds: tuple[int, int], to_client: bytes, to_broker: bytes) -> None:
-        """Relay a pair on the event loop that the threads did not take."""
-        ends: list[LeavingEnd] = []
-        try:
-            for fd in fds:
-                ends.append(await adopt(self.loop, fd))
-            cause = None
-        except OSError:
-            cause = DisconnectCause.CONNECTION_RESET
-        finally:
-            # A cancelled adoption has closed its own descriptor.
-            for fd in fds[len(ends) + 1 :]:
-                os.close(fd)
-            if len(ends) < len(fds):
-                _abort(ends)
-        cause = cause or next((end.cause for end in ends if end.gone), None)
-        if cause is not None or relay.over:
-            _abort(ends)
-            relay.finish(relay.closing or cause or DisconnectCause.CONNECTION_RESET)
-            return
-        client, broker = ends
-        assert client.transport is not None
-        assert broker.transport is not None
-        order = replace(relay.order, on_end=lambda _, cause: relay.finish(cause))
-        instead = self._elsewhere.join(client.transport, broker.transport, order)
-        relay.replaced_by(instead)
-        to_client, to_broker = to_client + bytes(broker.received), to_broker + bytes(client.received)
-        instead.start(client.transport, broker.transport, to_client, to_broker)
-        if relay.closing is not None:
-            instead.close(relay.closing)
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -246,7 +196,7 @@ class NativeEngine:
     def _tell(self, relay: NativeRelay, kind: int, values: list[int]) -> None:
         first, second, third, fourth, fifth = values
         if kind == PairEvent.FRAMES:
-            relay.on_frames(first, _match(second, third, fourth, fifth))
+            relay.on_frames(first, FrameMatch(second, third, fourth, fifth))
         elif kind == PairEvent.PRODUCER:
             relay.on_producer(first)
         elif kind == PairEvent.COMMANDS:
@@ -256,7 +206,7 @@ class NativeEngine:
         elif kind == PairEvent.INSIDE:
             relay.on_inside(second)
         elif kind == PairEvent.PASSED:
-            relay.on_passed(_match(second, third, fourth, 0))
+            relay.on_passed(FrameMatch(second, third, fourth))
         elif kind == PairEvent.UNWALKABLE:
             self.counters.watch.unwalkable += 1
         elif kind == PairEvent.ENDED:
@@ -298,19 +248,6 @@ class NativeEngine:
     def received_memory(self) -> ReceivedMemory:
         """Return what the sockets that the threads have received and nobody has read."""
         return ReceivedMemory._make(self.pairs.received_memory()) if self._running else NOTHING_RECEIVED
-
-    def _memory_free(self) -> None:
-        """Wake a relay of the event loop, or else a thread that waits: memory of the pool is free."""
-        self.pairs.pool_heard()
-        if self._turns is not None and len(self._turns):
-            self._turns.look()
-        else:
-            self.pairs.pool_ring()
-
-    def _close_pool(self) -> None:
-        if self._pool is not None:
-            self.loop.remove_reader(self.pairs.pool_fd)
-            self._pool.close()
 
     # --- the clock ----------------------------------------------------------------------------------
 
@@ -355,7 +292,8 @@ class NativeEngine:
             self._running = False
             await in_thread(self.pairs.stop, _STOPPER, None)
             self.loop.remove_reader(self.pairs.event_fd)
-            self._close_pool()
+            if self.counters.pool is not None:
+                self.counters.pool.close()
             while events := self.pairs.events(EVENTS_A_STEP):
                 self._handle_all(events)
             # A thread that died may not have told of its pairs and bodies.
@@ -364,27 +302,12 @@ class NativeEngine:
                 relay.finish(DisconnectCause.SHUTDOWN)
             # The threads' descriptors are closed with the last reference.
             del self.pairs
-        self._scope.cancel()
-        await self._scope.emptied()
 
     def abandon(self) -> None:
         """Stop the threads without waiting for them: the process is about to end."""
         if self._running:
             self._running = False
             self.loop.remove_reader(self.pairs.event_fd)
-            self._close_pool()
+            if self.counters.pool is not None:
+                self.counters.pool.close()
             start_thread(self.pairs.stop, _STOPPER)
-
-
-def _abort(ends: list[LeavingEnd]) -> None:
-    for end in ends:
-        if end.transport is not None:
-            end.transport.abort()
-
-
-def _match(successes: int, updates: int, frame_bytes: int, open_bytes: int) -> FrameMatch:
-    """Return what the threads have found as the scanner's match."""
-    match = FrameMatch(0)
-    match.successes, match.updates = successes, updates
-    match.frame_bytes, match.open_bytes = frame_bytes, open_bytes
-    return match

@@ -1,8 +1,7 @@
 """The handle of a relay that the native engine moves; the sockets are the engine's after the hand-over.
 
 A relay is first handed over, then joined, then ended. The handle remembers what is asked of it before it is joined,
-and does it then. If the engine has no room after all, the event loop relays the pair, and the handle passes everything
-on.
+and does it then. If the engine has no room after all, both connections are closed.
 """
 
 import asyncio
@@ -10,7 +9,6 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Final, Protocol
 
-from protocol.scanner import FrameMatch
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import peer_name
@@ -19,7 +17,6 @@ from proxy.relay.engine import (
     NOT_PAUSED,
     Direction,
     PauseReason,
-    Relay,
     RelayOrder,
     RelaySnapshot,
     stops_the_clock,
@@ -27,7 +24,7 @@ from proxy.relay.engine import (
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver, LeavingEnd
 from proxy.relay.logged_commands import LoggedCommands
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
 from proxy.relay.native_api import (
     CAUSES,
     CONSUMES,
@@ -42,7 +39,7 @@ from proxy.relay.native_api import (
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_limits import FrameMatch, WatchLimits
 
 _NO_PAIR: Final = 0
 _ENDED_BY_BROKER: Final = frozenset({PairEnd.BROKER_FIN, PairEnd.BROKER_ERROR})
@@ -59,7 +56,10 @@ class PairOwner(Protocol):
     counters: RelayCounters
 
     def register(self, relay: "NativeRelay", to_client: bytes, to_broker: bytes) -> int | None:
-        """Return the number of the relay's new pair; None if the engine has no room, and the loop takes the pair."""
+        """Return the number of the relay's new pair; None if the engine has no room: the pair is closed."""
+
+    def refused(self, error: Exception) -> None:
+        """Count and log a relay for which the threads have no room."""
 
     def open_frame(self, relay: "NativeRelay") -> None:
         """Look each second whether the rest of a frame has passed."""
@@ -77,7 +77,6 @@ class NativeRelay:
         "_frame_ends_at",
         "_generation",
         "_half_open",
-        "_instead",
         "_order",
         "_paused",
         "_permits",
@@ -110,7 +109,6 @@ class NativeRelay:
         self._end: DisconnectCause | None = None
         self._half_open = False
         self._paused = [NOT_PAUSED, NOT_PAUSED]
-        self._instead: Relay | None = None
         self._permits: FramePermits | None = None
         # What takes its commands for the log; decided when the pair joins.
         self.commands: LoggedCommands | None = None
@@ -128,8 +126,13 @@ class NativeRelay:
         """Begin to hand both transports over; the bytes that came with the handshakes are sent first."""
         self.broker_name = peer_name(broker)
         self._first = (to_client, to_broker)
-        if self._end is None and self.hand_over is not None:
+        if self._end is not None or self.hand_over is None:
+            return
+        try:
             self.hand_over.begin(self)
+        except OSError as error:
+            self._engine.refused(error)
+            self.abort(DisconnectCause.CONNECTION_RESET)
 
     def handed_over(self) -> None:
         """Join the pair to the engine, and do what was asked for meanwhile."""
@@ -152,17 +155,6 @@ class NativeRelay:
         self._drips.clear()
         if self._cause is not None:
             self._engine.pairs.close(pair, linger_millis()[0])
-
-    def replaced_by(self, relay: Relay) -> None:
-        """Pass everything on to a relay of the event loop, which has both sockets and has not begun."""
-        self._instead, self.hand_over = relay, None
-        for direction in Direction:
-            for reason in PauseReason:
-                if self._paused[direction] & reason:
-                    relay.pause(direction, reason)
-        for direction, whole_read in self._drips:
-            relay.drip(direction, whole_read=whole_read)
-        self._drips.clear()
 
     @property
     def order(self) -> RelayOrder:
@@ -194,12 +186,10 @@ class NativeRelay:
     @property
     def rates(self) -> RelayRates:
         """Return the rates between the last two ticks."""
-        return self._traffic.rates if self._instead is None else self._instead.rates
+        return self._traffic.rates
 
     def snapshot(self) -> RelaySnapshot:
         """Return the relay as it is now."""
-        if self._instead is not None:
-            return self._instead.snapshot()
         record = self._look()
         permits, traffic = self._permits, self._traffic
         paused = self.paused
@@ -222,32 +212,18 @@ class NativeRelay:
 
     def socket_bytes(self) -> SocketMemory:
         """Return nothing while the threads have the sockets: they add their sockets up themselves."""
-        return NO_SOCKET_MEMORY if self._instead is None else self._instead.socket_bytes()
-
-    @property
-    def moved_lately(self) -> int:
-        """Return nothing while the threads have the sockets, as above."""
-        return 0 if self._instead is None else self._instead.moved_lately
-
-    def received_bytes(self) -> ReceivedMemory:
-        """Return nothing while the threads have the sockets, as `socket_bytes` does."""
-        return NOTHING_RECEIVED if self._instead is None else self._instead.received_bytes()
+        return NO_SOCKET_MEMORY
 
     def pause(self, direction: Direction, reason: PauseReason) -> None:
         """Stop to read the sender of `direction`, for one more reason."""
         self._paused[direction] |= reason
-        if self._instead is not None:
-            self._instead.pause(direction, reason)
-        elif self.pair:
+        if self.pair:
             self._engine.pairs.pause(self.pair, direction, reason)
 
     def resume(self, direction: Direction, reason: PauseReason) -> None:
         """Read the sender of `direction` again, unless another reason is left or its receiver has bytes to take."""
         was_paused = any(map(stops_the_clock, self._paused))
         self._paused[direction] &= ~reason
-        if self._instead is not None:
-            self._instead.resume(direction, reason)
-            return
         if self.pair:
             self._engine.pairs.resume(self.pair, direction, reason)
         if was_paused and not any(map(stops_the_clock, self._paused)):
@@ -255,9 +231,7 @@ class NativeRelay:
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
         """Pass one whole frame, or one read, although a threshold or a rate pauses `direction`."""
-        if self._instead is not None:
-            self._instead.drip(direction, whole_read=whole_read)
-        elif self.pair:
+        if self.pair:
             self._engine.pairs.drip(self.pair, direction, whole_read)
         else:
             self._drips.add((direction, whole_read))
@@ -265,18 +239,16 @@ class NativeRelay:
     @property
     def produces(self) -> bool:
         """Return whether the client has sent a PRODUCER, or what may be one; False while nothing is counted."""
-        return self._instead.produces if self._instead is not None else bool(self._seen & PRODUCES)
+        return bool(self._seen & PRODUCES)
 
     @property
     def consumes(self) -> bool:
         """Return whether the client has sent a SUBSCRIBE; False while nothing is counted."""
-        return self._instead.consumes if self._instead is not None else bool(self._seen & CONSUMES)
+        return bool(self._seen & CONSUMES)
 
     @property
     def unread_bytes(self) -> int:
         """Return the bytes of the client that waited in the kernel at the last call; the thread looks again."""
-        if self._instead is not None:
-            return self._instead.unread_bytes
         return self._engine.pairs.unread_of(self.pair) if self.pair else 0
 
     @property
@@ -286,14 +258,9 @@ class NativeRelay:
     def set_read_timeout(self, seconds: float) -> None:
         """Change the read time-out; the idle time so far counts."""
         self._traffic.read_timeout_seconds = seconds
-        if self._instead is not None:
-            self._instead.set_read_timeout(seconds)
 
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
-        if self._instead is not None:
-            self._instead.tick(now)
-            return
         record = self._look()
         reads = paused = untaken = 0
         if record is not None:
@@ -305,27 +272,19 @@ class NativeRelay:
 
     def retire(self, now_or_never: bool) -> None:
         """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
-        if self._instead is not None:
-            self._instead.retire(now_or_never)
-            return
         self._look()
         if self._traffic.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
         """Close both connections after their pending bytes have left."""
-        if self._instead is not None:
-            self._instead.close(cause)
-        elif self._cause is None:
+        if self._cause is None:
             self._cause = cause
             if self.pair:
                 self._engine.pairs.close(self.pair, linger_millis()[0])
 
     def abort(self, cause: DisconnectCause) -> None:
         """Close both connections at once; the cause is that of an earlier `close`, if there was one."""
-        if self._instead is not None:
-            self._instead.abort(cause)
-            return
         self._cause = self._cause or cause
         if self.pair:
             self._engine.pairs.abort(self.pair)
@@ -446,9 +405,6 @@ class NativeRelay:
             self._frame_ends_at = self._traffic.to_client_bytes + match.open_bytes
             self._engine.open_frame(self)
         self._engine.pairs.pass_frames(self.pair, self._generation)
-
-    def frames_passed(self) -> None:
-        """Do nothing: the engine reads on by itself."""
 
     def rest_passed(self) -> bool:
         """Return whether no part of a frame is still to come, and settle the frame if so."""

@@ -8,14 +8,9 @@ brings so many topics that no slots are left for the topics of others: each has 
 
 from collections.abc import Callable, Hashable, Iterator
 from math import ceil
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
-from proxy.relay.rates.token_bucket import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR
-
-if TYPE_CHECKING:
-    # Only proxies that count need this module.
-    from proxy.relay.rates.client_meter import ClientMeter
+from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR, OTHER, SlotBooks
 
 MOST_SLOTS: Final = 65_536
 # The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
@@ -27,8 +22,6 @@ MOST_NAME_BYTES: Final = 512
 UNUSED_SECONDS: Final = 300.0
 # Slots that one call of `close_unused` looks at.
 _LOOKS_A_CALL: Final = 2_048
-# Clients that look at their pauses in an iteration of the loop.
-_LOOKS_A_TURN: Final = 250
 
 
 # The rates of a topic that is new, by its slot and its name.
@@ -74,22 +67,20 @@ class _SlotTopic:
 
 
 class TopicSlots:
-    """The topics and their slots. `clock` is the loop's, `books` those of the engines.
+    """The topics and their slots. `clock` is the loop's, `books` those of the threads.
 
-    `soon` calls a function in the next iteration of the loop. `enabled` is set before relays join: a relay that joins
-    while it is False is never counted. No method walks the whole table, or all clients that wait, in one step.
+    `enabled` is set before relays join: a relay that joins while it is False is never counted. No method but `walk`
+    goes through the whole table, and that in steps.
     """
 
     def __init__(
         self,
         clock: Callable[[], float],
-        soon: Callable[[Callable[[], None]], object],
-        books: SlotBooks | None = None,
+        books: SlotBooks,
         most_slots: int = MOST_SLOTS,
     ) -> None:
         self._clock = clock
-        self._soon = soon
-        self._books: SlotBooks = LoopBooks() if books is None else books
+        self._books = books
         self._most = most_slots
         self._slot_of: dict[str, int] = {}
         # By slot; None is a free one, and OTHER has no topic.
@@ -99,9 +90,6 @@ class TopicSlots:
         self._brought: dict[Hashable, int] = {}
         self._came = 0
         self._next_look = OTHER + 1
-        self._waiting: dict[ClientMeter, None] = {}
-        self._to_tell: list[ClientMeter] = []
-        self._tells = self._changed = False
         self.enabled = False
         # Says with which bytes and messages a second a new topic begins, None for no limit.
         self._begin: Begin | None = None
@@ -200,33 +188,13 @@ class TopicSlots:
                 yield SlotSample(slot, topic.name, *take(slot))
 
     def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
-        """Change the limits of a slot, None for no limit; tokens and debt stay. Clients that wait look again soon.
+        """Change the limits of a slot, None for no limit; tokens and debt stay.
 
         A slot without a topic is left alone: the topic may have gone since the sample.
         """
         if slot != OTHER and (slot >= len(self._topics) or self._topics[slot] is None):
             return
         self._books.set_rate(slot, bytes_per_second, messages_per_second, self._clock())
-        self._changed = True
-        if not self._tells and self._waiting:
-            self._tells = True
-            self._soon(self._tell)
-
-    def _tell(self) -> None:
-        """Call a part of the clients that wait; after a change all of them look again, a part in each iteration."""
-        if not self._to_tell and self._changed:
-            self._changed = False
-            self._to_tell = list(self._waiting)
-        try:
-            for _ in range(min(_LOOKS_A_TURN, len(self._to_tell))):
-                meter = self._to_tell.pop()
-                if meter in self._waiting:
-                    meter.rates_changed()
-        finally:
-            # An error of one client keeps no other from its look.
-            self._tells = bool(self._to_tell or (self._changed and self._waiting))
-            if self._tells:
-                self._soon(self._tell)
 
     def close_unused(self, now: float) -> None:
         """Free the slots of topics that had no producer for a while; looks at a part of the table each time."""
@@ -251,13 +219,3 @@ class TopicSlots:
                 del self._brought[topic.network]
             self._books.clear(slot)
             self._free.append(slot)
-
-    # --- for the meters of the event loop (client_meter.SlotTable) --------------------------------
-
-    def waits(self, meter: "ClientMeter") -> None:
-        """Keep the meter, which is told when a rate changes."""
-        self._waiting[meter] = None
-
-    def waits_no_more(self, meter: "ClientMeter") -> None:
-        """Forget the meter."""
-        self._waiting.pop(meter, None)

@@ -1,14 +1,10 @@
 """The traffic of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from proxy.net import ended_sockets
 from proxy.relay.counters import RelayCounters
-
-if TYPE_CHECKING:
-    # Only proxies that count need this module.
-    from proxy.relay.rates.client_meter import ClientMeter
 
 
 class RelayRates(NamedTuple):
@@ -91,20 +87,3 @@ class RelayTraffic:
     @property
     def _moved(self) -> int:
         return self.to_broker_bytes + self.to_client_bytes
-
-
-class MaybeMetered:
-    """A relay whose client is counted, unless nobody wants to know."""
-
-    __slots__ = ()
-    meter: "ClientMeter | None"
-
-    @property
-    def produces(self) -> bool:
-        """Return whether the client has sent a PRODUCER, or what may be one; False while nothing is counted."""
-        return self.meter is not None and self.meter.produces
-
-    @property
-    def consumes(self) -> bool:
-        """Return whether the client has sent a SUBSCRIBE; False while nothing is counted."""
-        return self.meter is not None and self.meter.consumes

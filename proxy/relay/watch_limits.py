@@ -5,10 +5,9 @@ goes on scanning, but acquires no permits while `enabled` is false; a relay that
 its position within a frame is unknown. A pause under way keeps its length.
 """
 
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 from limiter.semaphore import AsyncSemaphore
-from protocol.scanner import FrameMatch
 from proxy.config.config import Config
 from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.telemetry.events.recorder import Recorder
@@ -16,6 +15,15 @@ from proxy.telemetry.events.recorder import Recorder
 # Frames for watchers take at most this part of direct memory, a quarter: their permits count bytes that are within the
 # relays' own budget, and any host that a client names as its broker may send such frames.
 SHARE_PART: Final = 4
+
+
+class FrameMatch(NamedTuple):
+    """Watch frames that the threads have found: full lists and updates, their size on the wire, and what is to come."""
+
+    successes: int
+    updates: int
+    frame_bytes: int
+    open_bytes: int = 0
 
 
 class WatchLimits:
@@ -87,7 +95,6 @@ class WatchLimits:
         watch.successes += match.successes
         watch.updates += match.updates
         watch.frame_bytes += match.frame_bytes
-        watch.unwalkable += match.unwalkable
 
     def overshot(self, why: WatchOvershoot) -> None:
         """Count watch frames that pass without a permit, or whose permit is released before they have passed."""

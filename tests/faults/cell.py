@@ -52,7 +52,7 @@ async def run(cell: Cell, directory: Path) -> Result:
     flow = BY_NAME[cell.stage].flow(cell.side)
     try:
         async with asyncio.timeout(patient(CELL_SECONDS)):
-            async with scene(flow, directory, cell.engine, short=cell.kind in ENDLESS) as at:
+            async with scene(flow, directory, short=cell.kind in ENDLESS) as at:
                 await _Run(cell, flow, at, result).all()
         result.failure = ending_of(cell).unlike(result.outcome, result.causes)
     except Exception as error:

@@ -167,9 +167,9 @@ async def echo_over_tls(peer: Any) -> None:
 
 
 @asynccontextmanager
-async def scene(flow: Flow, directory: Path, engine: str, *, short: bool) -> AsyncIterator[Scene]:
+async def scene(flow: Flow, directory: Path, *, short: bool) -> AsyncIterator[Scene]:
     """Run a proxy for one flow; at the end the stage's own check finds nothing of it."""
-    keys: dict[str, Any] = {"relayEngine": engine, **(short_clocks() if short else {})}
+    keys: dict[str, Any] = short_clocks() if short else {}
     files = PemFiles.write(directory / "pem")
     if flow.tls:
         keys |= files.server_keys | files.broker_keys

@@ -16,11 +16,10 @@ from tests.support.faults.kinds import Kind
 
 
 class Stage(NamedTuple):
-    """A stage of a flow; `engines` says whether bytes of the stage are moved by a relay engine."""
+    """A stage of a flow."""
 
     name: str
     flow: type[Flow]
-    engines: bool = False
 
 
 class Moment(StrEnum):
@@ -30,20 +29,19 @@ class Moment(StrEnum):
     ANSWER = "answer"
 
 
-ENGINES: Final = ("native", "asyncio")
 GENTLE: Final = (Kind.LATENCY, Kind.RATE, Kind.SLICE)
 SUDDEN: Final = (Kind.RESET, Kind.HALF_CLOSE)
 # Faults after which nothing comes any more: the proxy's clocks must end what stands still.
 ENDLESS: Final = (Kind.DROP, Kind.HALF_OPEN, Kind.STOP)
 STAGES: Final = (
-    Stage("handshake", Handshake, engines=True),
+    Stage("handshake", Handshake),
     Stage("lookup", Lookup),
     Stage("partition metadata", PartitionMetadata),
     Stage("schema", Schema),
     Stage("topic list alone", TopicList),
-    Stage("topic list in a group", GroupedList, engines=True),
-    Stage("relay", Echo, engines=True),
-    Stage("watch", Watch, engines=True),
+    Stage("topic list in a group", GroupedList),
+    Stage("relay", Echo),
+    Stage("watch", Watch),
     Stage("TLS handshake", TlsHandshake),
     Stage("relay over TLS", EchoOverTls),
     Stage("authentication challenge", Challenge),
@@ -62,7 +60,6 @@ class Cell(NamedTuple):
     kind: Kind
     side: str
     moment: Moment
-    engine: str
 
     @property
     def name(self) -> str:
@@ -75,14 +72,11 @@ def cells() -> Iterator[Cell]:
         for kind in Kind:
             for side in SIDES:
                 for moment in Moment:
-                    for engine in ENGINES:
-                        yield Cell(stage.name, kind, side, moment, engine)
+                    yield Cell(stage.name, kind, side, moment)
 
 
 def no_sense(cell: Cell) -> str | None:
     """Return why a cell is not run; None if it is."""
-    if cell.engine == ENGINES[1] and not BY_NAME[cell.stage].engines:
-        return "no relay engine moves bytes of this stage: the cell would be the one of the other engine"
     if cell.stage == "event topic" and cell.side == CLIENT_SIDE:
         return "the proxy itself writes to the topic: there is no client on this way"
     return None
@@ -94,11 +88,11 @@ def to_run() -> list[Cell]:
 
 
 def short_version() -> list[Cell]:
-    """Return for each stage a fault of each sort; faults, sides, moments and engines in turn."""
+    """Return for each stage a fault of each sort; faults, sides and moments in turn."""
     found, cells_of = [], to_run()
     for number, stage in enumerate(STAGES):
         for sort, kinds in enumerate((GENTLE, SUDDEN, ENDLESS)):
             group = [cell for cell in cells_of if (cell.stage, cell.kind) == (stage.name, kinds[number % len(kinds)])]
-            # Of four cells, the other side comes two further, another moment and engine with the next stages.
+            # Of four cells, the other side comes two further, another moment with the next stages.
             found.append(group[(3 * sort + number // 2) % len(group)])
     return found

@@ -15,12 +15,10 @@ from protocol.command_head import CommandHead
 from protocol.commands import decode_command
 from protocol.errors import RemoteProtocolError
 from protocol.field_walker import MAX_ENTRIES
-from protocol.frame_position import FramePosition
 from protocol.frames import Frame, read_head
 from protocol.framing import FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import MAX_HEADER_BYTES, HeaderReader, HostPort, ProxyHeader, encode
-from protocol.scanner import FrameMatch, FrameScanner
 from protocol.slabs import SlabPool
 from protocol.topic_list import CountingScanner, DelegatingScanner, TopicListAnswer, TopicListScanner
 from proxy.core import native
@@ -38,7 +36,7 @@ from tests.support.sockets.frames import (
     watch_success,
     watch_update,
 )
-from tests.support.sockets.producer_frames import CLIENT_FRAMES, Finder, Found, bare, subscribe_frame
+from tests.support.sockets.producer_frames import CLIENT_FRAMES, bare, subscribe_frame
 
 CAP: Final = 4096
 LONGEST: Final = 4096
@@ -112,38 +110,19 @@ def _frame_seeds() -> list[bytes]:
 
 def watch_scan(data: bytes) -> None:
     body, reads = cut(data)
-    ours, whole = FrameScanner(), FrameScanner()
-    theirs: Any = _offered("FrameScanner")
-    found = [_told(ours.scan(memoryview(read), len(read))) for read in reads]
-    if theirs is not None:
-        scanner = theirs()
-        assert [scanner.scan(read) for read in reads] == found, "the scanner in Rust says something else"
-        assert scanner.ended == ours.ended
-    at_once = _told(whole.scan(memoryview(body), len(body)))
-    assert whole.ended == ours.ended
+    scanner, whole = _offered("FrameScanner"), _offered("FrameScanner")
+    found = [scanner.scan(read) for read in reads]
+    at_once = whole.scan(body)
+    assert whole.ended == scanner.ended
     counted = [0, 0, 0] if at_once is None else list(at_once[1:4])
     assert [sum(each[at] for each in found if each) for at in (1, 2, 3)] == counted
 
 
-def _told(match: FrameMatch | None) -> tuple[int, int, int, int, int, bool] | None:
-    if match is None:
-        return None
-    return match.start, match.successes, match.updates, match.frame_bytes, match.open_bytes, match.unwalkable
-
-
 def producer_scan(data: bytes) -> None:
     body, reads = cut(data)
-    found = _found(reads)
-    assert _found([body]) == found, "what is found depends on how the bytes are cut"
-    theirs: Any = _offered("ProducerScanner")
-    if theirs is not None:
-        scanner = theirs()
-        assert [each for read in reads for each in scanner.scan(read)] == found, "the scanner in Rust differs"
-
-
-def _found(reads: Sequence[bytes]) -> list[Found]:
-    finder = Finder()
-    return [found for read in reads for found in finder.scan(read)]
+    scanner = _offered("ProducerScanner")
+    found = [each for read in reads for each in scanner.scan(read)]
+    assert _offered("ProducerScanner").scan(body) == found, "what is found depends on how the bytes are cut"
 
 
 def _producer_seeds() -> list[bytes]:
@@ -172,20 +151,8 @@ def _scan_seeds() -> list[bytes]:
     return [bytes([step]) + stream for step in (0, 5) for stream in (*streams, b"".join(streams))]
 
 
-def frame_position(data: bytes) -> None:
-    body, reads = cut(data)
-    position = FramePosition()
-    for read in reads:
-        position.feed(read, len(read))
-    at = 0
-    while at + 4 <= len(body):
-        at += 4 + int.from_bytes(body[at : at + 4], "big")
-    assert position.inside == (at != len(body))
-
-
 def _offered(name: str) -> Any:
-    module = native.native().module
-    return None if module is None else getattr(module, name)
+    return getattr(native.native().module, name)()
 
 
 # --- topic lists and commands ---------------------------------------------------------------------
@@ -344,21 +311,17 @@ TARGETS: Final = (
         short_runs=2000,
     ),
     Target(
-        "watch-scan", "The scanners of watch frames in Python and in Rust find the same, however the bytes are cut.",
-        watch_scan, _frame_seeds, ("protocol.scanner",),
+        "watch-scan", "The scanner of watch frames finds the same, however the bytes are cut.",
+        watch_scan, _frame_seeds, ("protocol.framing",),
     ),
     Target(
-        "producer-scan", "The scanners of PRODUCER and SEND in Python and in Rust find the same, however the bytes are "
-        "cut.", producer_scan, _producer_seeds, ("protocol.producer_scanner",),
+        "producer-scan", "The scanner of PRODUCER and SEND finds the same, however the bytes are cut.", producer_scan,
+        _producer_seeds, ("protocol.framing",),
     ),
     Target(
         "command-scan", "The scanner of commands for the log finds the same, however the bytes are cut, and keeps no "
         "more than 4 KB of a frame (in Rust); any such head can be read.", command_scan, _scan_seeds,
         ("protocol.command_head",),
-    ),
-    Target(
-        "frame-position", "A stream stands inside a frame if the sizes of its frames say so, however the bytes are "
-        "cut.", frame_position, _frame_seeds, ("protocol.frame_position",),
     ),
     Target(
         "topic-list", "The scanners of topic lists in Python and in Rust have one verdict, and what they accept "

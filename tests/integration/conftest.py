@@ -12,8 +12,6 @@ import uvloop
 from proxy.app import proxy as app
 from tests.support.auth.tls import PemFiles
 from tests.support.patience import in_time
-from tests.support.proxies import proxy_under_test
-from tests.support.tools import native_extension
 
 TICK_SECONDS = 0.02
 # Below the timeout of pytest, which ends the worker and all that it could tell.
@@ -53,18 +51,3 @@ def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def files(tmp_path: Path) -> PemFiles:
     return PemFiles.write(tmp_path)
-
-
-@pytest.fixture(params=["asyncio", "native"])
-def relay_engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Have relays of this engine in every proxy of the test, in this process and in its children.
-
-    Files whose tests decide what the contract is say `pytestmark = pytest.mark.usefixtures("relay_engine")`.
-    Elsewhere the engine is the one that an installation gets.
-    """
-    name: str = request.param
-    if name == "native":
-        native_extension()
-    monkeypatch.setitem(proxy_under_test.DEFAULTS, "relayEngine", name)
-    monkeypatch.setenv("PULSAR_PREFIX_relayEngine", name)
-    return name

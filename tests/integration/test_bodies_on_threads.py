@@ -22,7 +22,6 @@ def of_lists() -> list[str]:
 
 
 @pytest.mark.threat("reset-while-list-written")
-@pytest.mark.usefixtures("relay_engine")
 async def test_clients_that_leave_in_the_middle_leave_no_descriptor() -> None:
     async with staged() as stage:
         for _ in range(5):
@@ -52,7 +51,7 @@ class Refusing:
 @pytest.mark.threat("no-descriptor-list-thread")
 async def test_without_descriptors_the_loop_writes_and_nobody_notices() -> None:
     native_extension()
-    async with staged(relayEngine="native") as stage:
+    async with staged() as stage:
         engine = stage.proxy.relay_engines.native
         assert engine is not None
         stage.proxy.sockets.pump.threads_started(Refusing(engine.pairs))
@@ -61,7 +60,7 @@ async def test_without_descriptors_the_loop_writes_and_nobody_notices() -> None:
 
 async def test_a_stopped_engine_cuts_the_lists_under_way_and_the_loop_writes_the_next() -> None:
     native_extension()
-    async with staged(relayEngine="native", **LONG_LIST) as stage:
+    async with staged(**LONG_LIST) as stage:
         engine = stage.proxy.relay_engines.native
         assert engine is not None
         members = await being_written(stage)

@@ -275,7 +275,6 @@ async def test_a_token_of_two_seconds_is_renewed_by_the_clock_of_the_proxy_itsel
 
 
 @pytest.mark.threat("expired-credentials")
-@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize(("keys", "method"), [(NOT_FORWARDING, "token"), ({}, "basic")])
 async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_when_they_expire(
     keys: dict[str, Any], method: str
@@ -290,7 +289,6 @@ async def test_a_relayed_client_whose_credentials_are_not_forwarded_is_closed_wh
         await held.stage.until(lambda: held.stage.caused("credentials_expired") == 1, "a cause")
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_with_forwarding_a_relayed_client_is_its_broker_s_affair() -> None:
     async with court(**FORWARDING) as held:
         client = await held.client(f"alice until {NOON + 10}", target=held.target)

@@ -67,7 +67,6 @@ async def test_every_command_that_is_not_served_is_refused_by_its_name_and_the_c
         assert (await client.lookup(TOPIC)).brokerServiceUrl == stage.broker.service_url
 
 
-@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("limited", [True, False], ids=["watchers limited", "not limited"])
 async def test_every_command_passes_a_relay_unchanged_in_the_directions_in_which_it_is_sent(limited: bool) -> None:
     up = b"".join(frame(filled(row.command)) for row in COMMANDS if row.sender is not Sender.BROKER)

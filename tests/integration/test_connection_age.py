@@ -1,7 +1,5 @@
 """Connections of an age end when they are idle, so that a load balancer may spread their clients anew."""
 
-import pytest
-
 from protocol.command_type import CommandType
 from proxy.clients.sessions import AGE_GRACE_SECONDS, AGE_JITTER
 from tests.support.clients.async_client import PING
@@ -77,7 +75,6 @@ async def test_a_client_that_is_never_idle_is_read_no_more_and_closed_behind_its
         await stage.until(lambda: stage.caused("connection_age") == 1, "an end for age")
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_relay_is_closed_when_nothing_moves_and_keeps_its_age_from_before() -> None:
     async with staged(maxConnectionAgeSeconds=AGE) as stage:
         client = await stage.relayed()

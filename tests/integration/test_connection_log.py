@@ -40,7 +40,6 @@ def name_of(client: AsyncClient) -> str:
     return "{}:{}".format(*client.sock.getsockname())
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_each_kind_of_connection_has_its_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     async with logged(monkeypatch, connectionLogPercent=100) as proxy:
         stage = proxy.stage

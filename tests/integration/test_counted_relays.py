@@ -24,15 +24,15 @@ from tests.support.sockets.producer_frames import (
     subscribe_frame,
 )
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 TOPIC = "persistent://public/default/t"
 OPENED = producer_frame(TOPIC.encode(), 1)
 SMALL = send_frame(1, payload=bytes(10))
 
 
 def slots_of(stage: Stage) -> TopicSlots:
-    return stage.proxy.relay_engines.slots
+    slots = stage.proxy.relay_engines.slots
+    assert slots is not None
+    return slots
 
 
 @asynccontextmanager

@@ -24,8 +24,6 @@ SOCKETS_MB = 16
 # The size of a frame of 1 MiB, of a command in it, and not a byte more.
 ANNOUNCED = MIB.to_bytes(4, "big") + (200).to_bytes(4, "big")
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 
 async def relayed(stage: Stage, broker: RawBroker) -> AsyncClient:
     client = await stage.client(SMALL_RCVBUF)

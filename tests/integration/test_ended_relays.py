@@ -12,8 +12,6 @@ from tests.integration.test_direct_mode import Pair, Side, paired, sides
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.relays import kernel_bytes_towards, unsent
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 MUCH = transport.LEFT_TO_THE_KERNEL_BYTES
 QUICK_STALL_SECONDS = 0.2
 # The kernel takes as much as it likes, as it does for clients in lookup mode.

@@ -8,13 +8,10 @@ from proxy.core.errors import DisconnectCause
 from tests.faults.cell import run
 from tests.faults.ends import SORTS, ending_of
 from tests.faults.table import STAGES, Cell, cells, no_sense, short_version, to_run
-from tests.support.tools import native_extension
 
 
 @pytest.mark.parametrize("cell", short_version(), ids=lambda cell: cell.name)
 async def test_a_cell_of_the_matrix_ends_as_promised(cell: Cell, tmp_path: Path) -> None:
-    if cell.engine == "native":
-        native_extension()
     result = await run(cell, tmp_path)
     assert not result.failure, result
 

@@ -13,8 +13,6 @@ from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards, unread_bytes_of, unsent
 from tests.support.sockets.frames import watch_update
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 # Little stays in the kernel: less than what is looked after there.
 LITTLE_IN_THE_KERNEL = {"relayUnsentBytes": 16 * 1024}
 QUICK_STALL_SECONDS = 0.2

@@ -105,7 +105,6 @@ async def test_equal_large_credentials_are_charged_once_until_the_last_of_their_
 
 
 @pytest.mark.threat("large-credentials-kept")
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_relay_keeps_no_credentials() -> None:
     async with court(**SMALL_MEMORY) as at:
         for number in range(FIT + 2):

@@ -11,7 +11,6 @@ from proxy.net.output import Output
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.hand_over import HandOver, LeavingEnd
 from proxy.relay.native_relay import NativeRelay
-from proxy.relay.relay import AsyncioRelay
 from tests.support.auth.tls import serve_with_tls
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
@@ -30,7 +29,7 @@ def uncollected() -> Iterator[None]:
 
 def alive() -> list[object]:
     """Return all that connections of clients left behind."""
-    kinds = (ClientConnection, Output, AsyncioRelay, NativeRelay, HandOver, LeavingEnd, TlsTransport)
+    kinds = (ClientConnection, Output, NativeRelay, HandOver, LeavingEnd, TlsTransport)
     return [each for each in gc.get_objects() if isinstance(each, kinds)]
 
 
@@ -62,7 +61,6 @@ async def says_nothing(stage: Stage) -> AsyncClient:
 
 
 @pytest.mark.threat("garbage-of-idle-connections")
-@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
 @pytest.mark.parametrize("what", [connects, asks, begins_a_frame, is_relayed, says_nothing])
 @pytest.mark.usefixtures("uncollected")

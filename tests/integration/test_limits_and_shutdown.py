@@ -51,7 +51,6 @@ NEVER_SECONDS = 3600
         ("maxConcurrentInboundConnectionsPerIp", ServerError.NotAllowedError),
     ],
 )
-@pytest.mark.usefixtures("relay_engine")
 @pytest.mark.parametrize("kind", [Stage.client, Stage.connected, Stage.relayed])
 async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_another_leaves(
     key: str, code: ServerError, kind: Callable[[Stage], Awaitable[AsyncClient]]

@@ -90,10 +90,9 @@ async def test_a_client_of_a_unix_socket_has_lists_and_lookups(tmp_path: Path) -
         assert (await client.lookup(TOPIC)).proxy_through_service_url
 
 
-@pytest.mark.parametrize("engine", ["asyncio", "auto"])
 @pytest.mark.parametrize("pool", ["-1", "16"])
-async def test_a_client_of_a_unix_socket_is_relayed(tmp_path: Path, engine: str, pool: str) -> None:
-    async with at_a_path(tmp_path, relayEngine=engine, relayMemoryPoolMB=pool) as (stage, path):
+async def test_a_client_of_a_unix_socket_is_relayed(tmp_path: Path, pool: str) -> None:
+    async with at_a_path(tmp_path, relayMemoryPoolMB=pool) as (stage, path):
         client = await client_at(stage, socket.AF_UNIX, path)
         await client.connect(target=f"{LOOPBACK}:{stage.broker.port}")
         # A list of 700 KB is more than the buffers of a Unix socket take at once.

@@ -310,7 +310,6 @@ async def test_listeners_that_never_end_their_answer_to_connect_cost_two_connect
         assert proxy.growth_bytes <= allowed
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_relays_that_nobody_reads_hold_one_read_each_while_the_broker_floods(tmp_path: Path) -> None:
     relays, buffer = 50, 256 * KIB
     async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
@@ -342,7 +341,7 @@ async def one_more(proxy: Weighed, first: int, then: int, rcvbuf: int | None) ->
 
 @pytest.mark.parametrize("stands", [False, True])
 async def test_one_more_relay_takes_what_a_connection_has_and_one_read_more_where_its_client_stands(
-    tmp_path: Path, relay_engine: str, stands: bool
+    tmp_path: Path, stands: bool
 ) -> None:
     buffer, allowed = 64 * KIB, CONNECTION_AT_REST_BYTES
     async with weighed(tmp_path, relayBufferBytes=buffer, **limits(1, 1)) as proxy:
@@ -351,5 +350,5 @@ async def test_one_more_relay_takes_what_a_connection_has_and_one_read_more_wher
             allowed += buffer + UNFINISHED_BYTES
         # Of the first hundred many find memory that the start has left free.
         each = await one_more(proxy, 100, 200, SLOW_READER_RCVBUF if stands else None)
-        print(f"one more relay, stands {stands}, {relay_engine}: {each:,.0f} of {allowed:,} bytes")
+        print(f"one more relay, stands {stands}: {each:,.0f} of {allowed:,} bytes")
         assert each <= allowed

@@ -21,9 +21,9 @@ from proxy.web.admin.connections import connection_row
 from tests.integration.test_direct_mode import greet, joined
 from tests.integration.test_leaving import embedded
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import LOOPBACK, eventually
+from tests.support.clients.async_client import LOOPBACK, connect_frame, eventually
 from tests.support.patience import PATIENCE_SECONDS, patient
-from tests.support.proxies.proxy_under_test import Stage, namespace, staged
+from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.frames import send
 from tests.support.sockets.producer_frames import producer_frame
@@ -34,6 +34,10 @@ KIB = 1024
 DYING = f"""
 import os
 __version__, ENGINE_ABI, RECORD = "9", {ENGINE_ABI}, "<Q"
+
+class SlotBooks:
+    def set_max_pause_millis(self, millis):
+        pass
 
 class RelayEngine:
     def __init__(self, threads, buffer_bytes, *_):
@@ -65,7 +69,7 @@ class RelayEngine:
 async def native(**keys: Any) -> AsyncIterator[tuple[Stage, NativeEngine]]:
     """Run a proxy whose relays are native, or skip the test."""
     native_extension()
-    async with staged(relayEngine="native", **keys) as stage:
+    async with staged(**keys) as stage:
         engine = stage.proxy.relay_engines.native
         assert engine is not None
         yield stage, engine
@@ -75,26 +79,12 @@ def refusals(stage: Stage) -> int:
     return stage.proxy.counters.relay.native_refusals
 
 
-# --- which engine ---------------------------------------------------------------------------------
-
-
-async def test_relays_are_the_threads_logged_ones_too() -> None:
-    async with native() as (stage, engine), raw_broker(greet) as broker:
-        first = await joined(stage, broker)
-        await stage.until(lambda: len(engine) == 1, "a pair in the engine")
-        await first.client.send(b"x")
-        assert await first.broker.receive(1) == b"x"
-        with stage.changed(proxyLogLevel=1):
-            await (await stage.relayed()).ping()
-        assert len(engine) == 2
-
-
 # --- no room --------------------------------------------------------------------------------------
 
 
 @pytest.mark.threat("no-descriptor-hand-over")
 @pytest.mark.parametrize("left", [0, 1])
-async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(
+async def test_a_pair_without_descriptors_for_the_hand_over_ends_and_is_counted(
     left: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with native() as (stage, engine):
@@ -106,10 +96,13 @@ async def test_a_pair_without_descriptors_for_the_hand_over_is_the_loops(
             return usual(fd, *asked)
 
         monkeypatch.setattr(fcntl, "fcntl", full)
-        client = await stage.relayed()
-        assert (await client.topics(namespace(0))).topics
+        before = stage.books()
+        client = await stage.client()
+        await client.send(connect_frame(f"{LOOPBACK}:{stage.broker.port}"))
+        assert await client.rest() == b""
         assert (refusals(stage), len(engine)) == (1, 0)
         monkeypatch.undo()
+        await stage.until(lambda: stage.books() == before, "nothing left of it")
         await (await stage.relayed()).ping()
         assert (refusals(stage), len(engine)) == (1, 1)
 
@@ -150,6 +143,7 @@ def producers_seen(relays: list[Relay], count: int) -> None:
 async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> None:
     async with native(numIOThreads=1) as (stage, engine), raw_broker(greet) as broker:
         slots = stage.proxy.relay_engines.slots
+        assert slots is not None
         slots.enabled = True
         half = [LOOPBACK] * 20
         clients = [await stage.client(source=source) for source in (*half, "127.0.0.2", *half)]
@@ -178,9 +172,7 @@ async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_
 ) -> None:
     (tmp_path / "pulsar_proxy_native.py").write_text(DYING)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.delenv("PULSAR_PREFIX_relayEngine", raising=False)
     keys = {
-        "relayEngine": "native",
         "brokerProxyAllowedTargetPorts": "*",
         "shutdownDrainMillis": 500,
         "relayMemoryPoolMB": -1,
@@ -191,7 +183,7 @@ async def test_a_thread_that_dies_ends_the_process_in_order_and_one_that_stands_
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert answer.rstrip().endswith(b"relay thread 0 stands still for 60 s")
         client = await proxy.client()
-        await client.connect(target=f"{LOOPBACK}:{broker.port}")
+        await client.send(connect_frame(f"{LOOPBACK}:{broker.port}"))
         assert await proxy.exit_code() == THREAD_DIED
         (line,) = proxy.lines("a relay thread has died: the proxy ends, because it cannot relay reliably")
         assert (line["level"], line["thread"]) == ("error", 0)

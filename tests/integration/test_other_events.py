@@ -4,8 +4,6 @@ import asyncio
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from tests.integration.test_direct_mode import greet
 from tests.integration.test_event_log import kept, told
 from tests.integration.test_http_topic_lists import LISTS as HTTP_LISTS
@@ -22,7 +20,6 @@ FOREVER: Final = 600_000
 # --- frames for watchers --------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -45,7 +42,6 @@ async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
             assert (update["kind"], update["response_bytes"]) == ("watch_update", len(names))
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_nothing() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=20) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
@@ -58,7 +54,6 @@ async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_noth
         assert event["direct_bytes"] == len(UPDATE)
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_watcher_that_leaves_while_its_frame_waits_is_cancelled() -> None:
     async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)

@@ -14,7 +14,7 @@ from proxy.overload.control import OverloadControl
 from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes, Signals
 from proxy.relay.engine import PauseReason, Relay
-from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed
+from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed, slots_of
 from tests.integration.test_direct_mode import Pair, greet, joined
 from tests.integration.test_relay_contract import told, turns
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
@@ -24,8 +24,6 @@ from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.relays import TO_BROKER
 from tests.support.sockets.producer_frames import bare, close_frame, producer_frame, send_frame, subscribe_frame
 from tests.support.web.web_pages import scrape
-
-pytestmark = pytest.mark.usefixtures("relay_engine")
 
 OTHER = "persistent://public/default/u"
 # Far above what the allocator of a test holds free, which is taken off.
@@ -235,7 +233,7 @@ async def test_q9_ping_and_close_behind_many_messages_pass_while_memory_stays_hi
         pair.client.fin()
         assert await pair.broker.rest() == b""
         assert counters.pause_overshoots >= 2
-        assert stage.proxy.relay_engines.slots.samples()[1].relays == 0
+        assert slots_of(stage).samples()[1].relays == 0
 
 
 async def test_no_change_of_a_key_holds_producers_up_while_the_proxy_drains(
@@ -268,7 +266,7 @@ async def test_client_that_joined_before_is_never_slowed(tmp_path: Path, monkeyp
         assert not await told(late.broker, 1)
         stage.change(overloadThrottleEnabled="false")
         assert await late.broker.receive(len(SMALL)) == SMALL
-        assert not stage.proxy.relay_engines.slots.enabled
+        assert not slots_of(stage).enabled
 
 
 # --- rates ----------------------------------------------------------------------------------------

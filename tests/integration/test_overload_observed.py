@@ -31,8 +31,6 @@ from tests.support.proxies.proxy_under_test import Stage, kept_log, staged
 from tests.support.proxies.relays import TO_BROKER
 from tests.support.web.fake_web_broker import Answer, fake_web_broker
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 # What the kernel takes for a receiver that reads nothing; an idle socket has some KiB.
 MUCH = 100_000
 ACTIVE = "pulsar_proxy_adaptive_throttle_active_topic_count"

@@ -34,7 +34,6 @@ def relay_of(stage: Stage) -> Any:
     return relay
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_relayed_connection_is_shown_with_upstream_s_fields_and_its_client_s_rates(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

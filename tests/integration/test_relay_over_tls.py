@@ -16,12 +16,6 @@ del test_a_half_close_is_passed_on_and_the_other_direction_goes_on  # noqa: F821
 del test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte  # noqa: F821
 
 
-@pytest.fixture
-def relay_engine() -> str:
-    """Return the engine that has relays with TLS."""
-    return "native"
-
-
 @pytest.fixture(autouse=True, params=["in", "out", "both"])
 def with_tls(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param != "out":

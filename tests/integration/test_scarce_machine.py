@@ -61,12 +61,10 @@ NONE_FREE: Final = "too many open files"
 WEB_LOOKUP: Final = "/lookup/v2/topic/persistent/demo/ns-0/topic"
 
 
-async def test_a_dial_without_descriptors_is_one_answer_and_works_once_there_are_some_again(
-    relay_engine: str, tmp_path: Path
-) -> None:
+async def test_a_dial_without_descriptors_is_one_answer_and_works_once_there_are_some_again(tmp_path: Path) -> None:
     async with EmbeddedBroker(GeneratedTopics(4, 100, 40)) as broker, fake_web_broker() as web_service:
         web = web_service.url
-        keys = {"relayEngine": relay_engine, "brokerProxyAllowedTargetPorts": "*", "brokerWebServiceURL": web}
+        keys = {"brokerProxyAllowedTargetPorts": "*", "brokerWebServiceURL": web}
         async with child_proxy(tmp_path, broker, **keys) as proxy:
             asking, relayed, neighbour = await proxy.connected(), await proxy.client(), await proxy.client()
             await neighbour.connect(target=f"{LOOPBACK}:{broker.port}")
@@ -120,7 +118,7 @@ async def echoed(relayed: AsyncClient) -> None:
 
 
 async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go_on(
-    relay_engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Each arena of glibc has 64 MiB of address space, in which lists find room.
     monkeypatch.setenv("MALLOC_ARENA_MAX", "1")
@@ -128,7 +126,6 @@ async def test_without_memory_for_a_list_its_client_is_refused_and_all_others_go
     keys = {
         "maxTopicListInFlightHeapMemSizeMB": 1024,
         "maxTopicListInFlightDirectMemSizeMB": 1024,
-        "relayEngine": relay_engine,
         "brokerProxyAllowedTargetPorts": "*",
     }
     store = GeneratedTopics(4, topics, name_bytes)

@@ -153,7 +153,6 @@ async def test_a_question_lost_twice_is_one_error_for_each() -> None:
 # --- writing --------------------------------------------------------------------------------------
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_fast_readers_do_not_wait_for_a_slow_one_in_their_group() -> None:
     async with staged(**TIGHT) as stage:
         members = await being_written(stage)
@@ -166,7 +165,6 @@ async def test_fast_readers_do_not_wait_for_a_slow_one_in_their_group() -> None:
         await stage.until(lambda: not stage.direct.held, "all given back")
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_pings_are_answered_while_a_list_goes_to_many() -> None:
     async with staged(OF_4_MB) as stage:
         first, members = await behind_a_question(stage, 60)
@@ -183,7 +181,6 @@ async def test_pings_are_answered_while_a_list_goes_to_many() -> None:
         assert pongs > 10
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_small_frame_never_stands_inside_a_shared_body() -> None:
     async with staged() as stage:
         members = await being_written(stage)
@@ -196,7 +193,6 @@ async def test_a_small_frame_never_stands_inside_a_shared_body() -> None:
 
 
 @pytest.mark.threat("reset-while-list-written")
-@pytest.mark.usefixtures("relay_engine")
 async def test_the_next_client_with_a_descriptor_gets_nothing_of_a_body_that_was_reset() -> None:
     async with staged() as stage:
         for _ in range(5):
@@ -227,7 +223,6 @@ async def stopped_in_a_fan_out(stage: AbstractAsyncContextManager[Stage], seen: 
         raise Stopped
 
 
-@pytest.mark.usefixtures("relay_engine")
 async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -> None:
     lost: list[object] = []
     seen: list[Stage] = []

@@ -151,7 +151,6 @@ class TestStalledReaders:
             await seconds.pass_by(1000)
             assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 
-    @pytest.mark.usefixtures("relay_engine")
     async def test_a_relayed_client_may_stand_still_for_ever(self) -> None:
         async with timed() as (stage, seconds):
             stage.broker.script.after_handshake = AfterHandshake.FLOOD
@@ -215,7 +214,6 @@ class TestSendBuffers:
         assert isinstance(size, int)
         return size
 
-    @pytest.mark.usefixtures("relay_engine")
     async def test_the_gauge_is_what_lookup_sockets_may_fill_now(self) -> None:
         async with staged(clientSocketSendBufferBytes=50_000, clientSocketSendMemoryMB=-1) as stage:
             clients = [await stage.connected() for _ in range(3)]

@@ -92,10 +92,7 @@ async def test_whatever_one_address_holds_all_places_with_keeps_no_other_out(
 
 
 @pytest.mark.threat("stranger-relays-fill")
-@pytest.mark.parametrize("relay_engine", ["asyncio", "native"], indirect=True)
-async def test_newcomers_of_many_addresses_that_come_at_once_all_come_in(
-    monkeypatch: pytest.MonkeyPatch, relay_engine: str
-) -> None:
+async def test_newcomers_of_many_addresses_that_come_at_once_all_come_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay_crowds, "QUIET_SECONDS", 0.0)
     async with full(relayed_to_a_stranger) as stage:
         newcomers = []

@@ -24,8 +24,6 @@ from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
 from tests.support.proxies.relays import TO_CLIENT, reads, waits_for_memory
 from tests.support.sockets.frames import scalable_diff, scalable_snapshot, watch_success, watch_update
 
-pytestmark = pytest.mark.usefixtures("relay_engine")
-
 KIB: Final = 1024
 WINDOW: Final = 256 * KIB
 FOREVER_MILLIS: Final = 600_000

@@ -8,12 +8,6 @@ from tests.integration.test_watch_limits import *  # noqa: F403
 from tests.support.auth.tls import serve_with_tls
 
 
-@pytest.fixture
-def relay_engine() -> str:
-    """Return the engine that has relays with TLS."""
-    return "native"
-
-
 @pytest.fixture(autouse=True)
 def with_tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serve_with_tls(tmp_path, monkeypatch)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.memory.budget import worst_case_parts
 from proxy.config.config import Config, ConfigError
 from proxy.core.version import VERSION
 from tests.integration.test_leaving import embedded, relayed
@@ -16,13 +17,15 @@ from tests.support.walkthrough import ROOT
 
 MISSING = "pulsar-proxy-native is not installed"
 INSTALL = f"pip install pulsar-proxy-native=={VERSION}"
-LEFT_OUT = "relayEngine=asyncio, relayMemoryPoolMB=-1, relaySocketMemoryMB=-1, watchTopicListLimitEnabled=false"
+LEFT_OUT = (
+    "relayMemoryPoolMB=-1, relaySocketMemoryMB=-1, watchTopicListLimitEnabled=false, relayBufferBytes=65536, "
+    "relayUnsentBytes=32768"
+)
 BROKER = {"brokerServiceURL": "pulsar://broker.invalid", "brokerServiceURLTLS": "pulsar+ssl://broker.invalid"}
 NEED_IT = {
     "servicePortTls": "6651",
     "webServicePortTls": "8443",
     "tlsEnabledWithBroker": "true",
-    "relayEngine": "native",
     "relayMemoryPoolMB": "128",
     "relaySocketMemoryMB": "512",
     "watchTopicListLimitEnabled": "true",
@@ -39,7 +42,6 @@ def no_extension(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempP
     module = "raise ModuleNotFoundError(name=__name__)\n"
     (in_the_way / "pulsar_proxy_native.py").write_text(module)
     monkeypatch.setenv("PYTHONPATH", str(in_the_way))
-    monkeypatch.delenv("PULSAR_PREFIX_relayEngine", raising=False)
 
 
 def proxy(*arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -61,7 +63,7 @@ async def test_who_asks_for_it_gets_lists_and_relays_and_is_told_what_is_left_ou
     keys = {"brokerProxyAllowedTargetPorts": "*"}
     async with embedded() as broker, child_proxy(tmp_path, broker, options=["--without-extension"], **keys) as started:
         (line,) = started.lines("listening for clients")
-        assert (line["relay_engine"], line["relay_engine_reason"]) == ("asyncio", "--without-extension")
+        assert (line["relay_threads"], line["relay_threads_reason"]) == (0, "--without-extension")
         (warning,) = started.lines("configuration")
         assert warning["detail"] == f"--without-extension: {LEFT_OUT}: the native extension does more: {INSTALL}"
         topics = (await (await started.connected()).topics("demo/ns-0")).topics
@@ -69,7 +71,6 @@ async def test_who_asks_for_it_gets_lists_and_relays_and_is_told_what_is_left_ou
         assert (await (await relayed(started, broker)).topics("demo/ns-0")).topics == topics
         page = (await started.get("/metrics")).decode()
         (built,) = [line for line in page.splitlines() if line.startswith("pulsar_proxy_build_info{")]
-        assert 'relay_engine="asyncio"' in built
         assert 'native=""' in built
 
 
@@ -85,6 +86,17 @@ def test_a_key_that_asks_for_more_is_refused_by_name(key: str) -> None:
 def test_a_key_that_asks_for_nothing_may_be_set() -> None:
     off = {"relayMemoryPoolMB": "0", "relaySocketMemoryMB": "-1", "servicePortTls": "", "proxyLogLevel": "0"}
     assert Config.load(overrides=BROKER | off, without_extension=True).relay_pool_bytes == 0
+
+
+def test_the_budget_is_what_small_relays_may_hold_and_what_is_set_for_them_counts() -> None:
+    def sum_of(**keys: str) -> int:
+        parts = worst_case_parts(Config.load(overrides=BROKER | keys, without_extension=True))
+        return parts["relays, both directions stalled"]
+
+    a_relay = 2 * 65536 + 3 * 32768
+    assert sum_of() == 10_000 * a_relay
+    assert sum_of(maxConcurrentInboundConnections="100") == 100 * a_relay
+    assert sum_of(relayBufferBytes="131072") == 10_000 * (a_relay + 2 * 65536)
 
 
 def test_no_live_change_brings_back_what_is_left_out() -> None:

@@ -1,4 +1,4 @@
-"""The walker and the decoder agree about every stream of frames, however it is cut."""
+"""The extension's walker and the decoder agree about every stream of frames, however it is cut."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from protocol.command_type import CommandType
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
-from protocol.scanner import FrameScanner
+from tests.support.native import offered
 from tests.support.sockets.frames import (
     drain,
     list_frame,
@@ -53,13 +53,12 @@ def watches_by_decoder(data: bytes) -> list[tuple[int, int, int]]:
 @given(frames, cuts)
 def test_in_any_split_the_scanner_counts_what_the_decoder_finds(stream: list[bytes], sizes: list[int]) -> None:
     data = b"".join(stream)
-    scanner, successes, updates, frame_bytes = FrameScanner(), 0, 0, 0
+    scanner, successes, updates, frame_bytes = offered("FrameScanner")(), 0, 0, 0
     for piece in pieces_of(data, sizes):
-        if (match := scanner.scan(memoryview(piece), len(piece))) is not None:
-            assert not match.unwalkable
-            successes += match.successes
-            updates += match.updates
-            frame_bytes += match.frame_bytes
+        if (match := scanner.scan(piece)) is not None:
+            _, firsts, others, size, _, unwalkable = match
+            assert not unwalkable
+            successes, updates, frame_bytes = successes + firsts, updates + others, frame_bytes + size
     expected = watches_by_decoder(data)
     firsts = sum(kind == SUCCESS for kind, _, _ in expected)
     assert (successes, updates) == (firsts, len(expected) - firsts)
@@ -69,22 +68,22 @@ def test_in_any_split_the_scanner_counts_what_the_decoder_finds(stream: list[byt
 @given(frames, cuts)
 def test_in_any_split_a_match_says_where_the_frames_begin_and_end(stream: list[bytes], sizes: list[int]) -> None:
     data = b"".join(stream)
-    scanner, position = FrameScanner(), 0
+    scanner, position = offered("FrameScanner")(), 0
     expected = watches_by_decoder(data)
     for piece in pieces_of(data, sizes):
         end = position + len(piece)
-        match = scanner.scan(memoryview(piece), len(piece))
+        match = scanner.scan(piece)
         # A frame is known when its tenth byte is there.
         begun = [(first, first + size) for _, first, size in expected if position < first + 10 <= end]
         assert (match is not None) == bool(begun)
         if match is not None:
-            assert position + match.start == max(position, begun[0][0])
-            assert match.open_bytes == max(0, begun[-1][1] - end)
+            assert position + match[0] == max(position, begun[0][0])
+            assert match[4] == max(0, begun[-1][1] - end)
         position = end
 
 
 @given(st.binary(max_size=300), cuts)
 def test_no_bytes_at_all_make_the_scanner_fail(data: bytes, sizes: list[int]) -> None:
-    scanner = FrameScanner()
+    scanner = offered("FrameScanner")()
     for piece in pieces_of(data, sizes):
-        scanner.scan(memoryview(piece), len(piece))
+        scanner.scan(piece)

@@ -60,7 +60,6 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="how long (default: %(default)s)")
     parser.add_argument("--pace", type=float, default=20.0, help="actions a second (default: %(default)s)")
     parser.add_argument("--moments", type=int, default=4, help="quiet moments (default: %(default)s)")
-    parser.add_argument("--engine", choices=("auto", "asyncio", "native"), default="auto", help="relayEngine")
     parser.add_argument("--seed", type=int, default=1, help="of the dice (default: %(default)s)")
     parser.add_argument("--out", type=Path, default=ROOT / "soak-results", help="directory of results")
     parser.add_argument("--keep", action="store_true", help="keep the report for docs/reliability.md, too")
@@ -96,7 +95,7 @@ async def _soak(options: argparse.Namespace, place: Path) -> dict[str, Any]:
             await soak.run(seconds, options.pace, options.moments, max(0.2, min(5.0, seconds / 120)))
     found = verdict.report(soak.record, names(), options.minutes)
     day = datetime.now(UTC).date().isoformat()
-    return {"engine": options.engine, "measured_on": day, "pace": options.pace, **found}
+    return {"measured_on": day, "pace": options.pace, **found}
 
 
 @contextmanager
@@ -122,7 +121,6 @@ def _conf(options: argparse.Namespace, place: Path, ports: Mapping[str, int]) ->
         "brokerServiceURL": f"pulsar://{LOOPBACK}:{ports['commands']}",
         "brokerWebServiceURL": f"http://{LOOPBACK}:{ports['web']}",
         "brokerProxyAllowedTargetPorts": "*",
-        "relayEngine": options.engine,
         # Few lists fit: the others wait, move to disk, or are refused.
         "maxTopicListInFlightHeapMemSizeMB": 1,
         "maxTopicListInFlightDirectMemSizeMB": 1,
@@ -154,7 +152,7 @@ def _reload(place: Path, proxy: Child, number: int) -> None:
 
 def _write(options: argparse.Namespace, found: dict[str, Any]) -> None:
     for directory in [options.out, *([KEPT] if options.keep else [])]:
-        (directory / f"soak-{options.engine}.json").write_text(json.dumps(found) + "\n")
+        (directory / "soak.json").write_text(json.dumps(found) + "\n")
 
 
 def _line(options: argparse.Namespace, found: dict[str, Any]) -> str:
@@ -164,7 +162,7 @@ def _line(options: argparse.Namespace, found: dict[str, Any]) -> str:
     )  # fmt: skip
     actions = sum(found["actions"].values())
     return (
-        f"soak of {options.minutes:g} min, engine {options.engine}: {'kept' if found['kept'] else 'BROKEN'}; "
+        f"soak of {options.minutes:g} min: {'kept' if found['kept'] else 'BROKEN'}; "
         f"{actions:,} actions, {found['reloads']} reloads; memory {steep}; results in {options.out}"
     )
 

@@ -23,7 +23,7 @@ async def test_after_mixed_load_with_churn_nothing_is_left(tmp_path: Path) -> No
     finally:
         if process.returncode is None:
             process.terminate()
-    found = json.loads((tmp_path / "soak-auto.json").read_text())
+    found = json.loads((tmp_path / "soak.json").read_text())
     assert (process.returncode, found["broken"]) == (0, []), output.decode()
     assert all(found["actions"].get(name) for name in names())
     assert len(found["quiet"]) == 2

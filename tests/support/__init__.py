@@ -9,6 +9,6 @@ web        web ports, fake web brokers, pages
 loops      event loops and virtual time
 faults     what a network or a peer does wrong
 pipeline   events, traces, tables
-patience, relay_engines, native, tools, memory_group   time-outs, the engine, what the machine has
+patience, native, tools, memory_group   time-outs, what the machine has
 stages   what the stages of a run took; `walkthrough`, `promql`: commands and queries of the docs
 """

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
-from tests.support import relay_engines
-
 REQUIRED: Final = "REQUIRE_TOOLS"
 # They need a nightly toolchain of Rust, which no release of anything brings.
 OPTIONAL: Final = frozenset({"miri", "thread sanitizer"})
@@ -64,10 +62,8 @@ def ipv6_loopback() -> None:
 def native_extension() -> None:
     """See that relays can be native here, or skip the test."""
     from proxy.core.native import native
-    from proxy.relay.engine_choice import ENGINE_CLASS
+    from proxy.relay.threads import ENGINE_CLASS
 
-    if choice := relay_engines.chosen():
-        unusable("native extension", f"{relay_engines.VARIABLE}={choice}")
     extension = native()
     if not extension.has(ENGINE_CLASS):
         unusable("native extension", extension.missing or "it has no relay engine")

@@ -9,6 +9,7 @@ from pipeline.ingest.health import StreamHealth
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY_KEYS
+from proxy.config.retired import RETIRED
 from proxy.core.errors import DisconnectCause
 from tests.support.each import each
 
@@ -61,7 +62,7 @@ def metric_names() -> set[str]:
 def key_names() -> set[str]:
     families = {"httpReverseProxy"}
     keys = {key.name for key in Config.keys()}  # noqa: SIM118
-    return keys | set(JAVA_ONLY_KEYS) | families | ELSEWHERE | OF_HELM | chart_values()
+    return keys | set(RETIRED) | set(JAVA_ONLY_KEYS) | families | ELSEWHERE | OF_HELM | chart_values()
 
 
 @cache

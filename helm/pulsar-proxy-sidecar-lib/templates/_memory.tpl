@@ -79,12 +79,10 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- int64 $answer -}}
 {{- end -}}
 
-{{- /* The relay threads that there are at most, and the event loop. */ -}}
+{{- /* The relay threads that there are at most. */ -}}
 {{- define "pulsar-proxy-lib.relayReaders" -}}
 {{- $threads := include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "numIOThreads") | default "4" -}}
-{{- $engine := include "pulsar-proxy-lib.value" (dict "settings" .settings "key" "relayEngine") -}}
-{{- if regexMatch "^(?i)asyncio$" $engine -}}{{- $threads = "0" -}}{{- end -}}
-{{- add 1 (min 64 (int64 $threads)) -}}
+{{- min 64 (int64 $threads) -}}
 {{- end -}}
 
 {{- /* `true` if relays share a pool of memory, and if they do not. */ -}}

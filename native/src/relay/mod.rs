@@ -2,8 +2,7 @@
 //!
 //! Who does what: `python` is the interface, `engine` starts threads and keeps the list of pairs, a `worker` is one
 //! thread with its epoll set and its clock. A `pair` is a client and its broker: how long an end may take, and its cause,
-//! are decided there (the event loop's: `proxy/relay/relay.py`, `proxy/net/transport.py`). A `direction` moves the bytes
-//! one way: `bulk` says how many in a turn and whether they are spliced (`pipes`), `sealed` opens and seals
+//! are decided there. A `direction` moves the bytes one way: `bulk` says how many in a turn and whether they are spliced (`pipes`), `sealed` opens and seals
 //! where a side speaks TLS, `held` has what the receiver did not take, `pool` charges for that, `windows` says what the kernel may keep, `weights` reads what it keeps.
 //!
 //! Frames for watchers: `scanner` finds them, `watch` stops them until Python answers. Topics: a `meter` counts what a
@@ -11,7 +10,7 @@
 //!
 //! Commands go in and events come out through `queue`, on the queues of `hand_over` (built of `sync`, proven by
 //! `modelled.rs`); counters are read through `stats` without a lock. In this folder only `sys` has unsafe code.
-//! Numbers that Python has too are compared by `tests/unit/proxy/relay/test_numbers_of_both_engines.py`.
+//! Numbers that Python has too are compared by `tests/unit/proxy/relay/test_numbers_of_both_languages.py`.
 
 pub mod body;
 pub mod bulk;

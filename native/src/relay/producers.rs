@@ -1,5 +1,4 @@
-//! Scans what a client sends to its broker for producers and their messages, exactly as
-//! `protocol/producer_scanner.py` does.
+//! Scans what a client sends to its broker for producers and their messages.
 //!
 //! Only the first bytes of a frame are read: 20 of most, 64 of a SEND, 640 of a PRODUCER. The usual order is the type,
 //! then one field that fills the command: no second type can be there. Any other order is decoded as protobuf does, the

@@ -343,7 +343,7 @@ impl CommandTap {
     }
 }
 
-/// Scans a stream of frames exactly as protocol.scanner does; for tests that hold both equal.
+/// Scans a stream of frames, for tests.
 #[pyclass(module = "pulsar_proxy_native")]
 struct FrameScanner {
     scanner: scanner::FrameScanner,
@@ -453,7 +453,7 @@ impl SlotBooks {
     }
 }
 
-/// A token bucket exactly as proxy.relay.rates.token_bucket; for tests that hold both equal.
+/// A token bucket, for tests.
 #[pyclass(name = "TokenBucket", module = "pulsar_proxy_native")]
 struct Bucket {
     bucket: TokenBucket,
@@ -504,7 +504,7 @@ impl Sink for Found {
     }
 }
 
-/// Scans a client's stream exactly as protocol.producer_scanner does; for tests that hold both equal.
+/// Scans a client's stream, for tests.
 #[pyclass(module = "pulsar_proxy_native")]
 struct ProducerScanner {
     scanner: producers::ProducerScanner,

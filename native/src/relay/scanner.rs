@@ -1,4 +1,4 @@
-//! Scans a stream of frames for topic lists sent to a watcher, exactly as `protocol/scanner.py` does.
+//! Scans a stream of frames for topic lists sent to a watcher.
 //!
 //! Only the first ten bytes of a frame are read. No byte is copied, except a frame's head that is split between two
 //! reads (at most nine bytes). Sizes that make no sense end the scan for good; one match reports that.

@@ -244,7 +244,7 @@ _CONNECTION_LINES: Final = (
                 Is(Config.overload_throttle_observe_only, "true")))),
          alternative=_LOOKUP_OR_RELAY),
     # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
-    # passed by at most one read of each thread and of the event loop.
+    # passed by at most one read of each thread.
     Line("relay pool", Config.relay_memory_pool_mb.name,
          (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
           Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
@@ -454,7 +454,7 @@ def _factor(factor: Key[int] | Derived, config: Config) -> int:
     if factor is Derived.ANSWER_LIMIT:
         return config.topic_list_answer_limit_bytes
     if factor is Derived.RELAY_READERS:
-        return config.relay_threads_at_most + 1
+        return config.relay_threads_at_most
     return int(config.value(factor))
 
 

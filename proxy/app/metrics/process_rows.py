@@ -25,7 +25,7 @@ _PART: Final = ("owner", "part")
 def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     extension = native()
     version = extension.version if extension.module is not None else ""
-    return {(VERSION, sys.version.partition(" ")[0], sources.counters.relay.engine.name, version): 1}
+    return {(VERSION, sys.version.partition(" ")[0], version): 1}
 
 
 def _parts(sizes: Mapping[str, float]) -> Readings:
@@ -75,9 +75,9 @@ def _fits(sources: MetricSources) -> float:
 
 PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
     Instrument("pulsar_proxy_build_info", "gauge",
-               "Always 1; the labels name the versions that run, the engine of relays, and the version of the native "
+               "Always 1; the labels name the versions that run, and the version of the native "
                "extension (empty: none).",
-               _build, labels=("version", "python", "relay_engine", "native")),
+               _build, labels=("version", "python", "native")),
     Instrument("pulsar_proxy_event_loop_lag_seconds", "summary",
                "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),

@@ -187,7 +187,7 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                 lambda held: held.overshoots),
     of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
                 lambda held: held.depleted_millis / 1000, "seconds"),
-    counted("relay_native_refusals", "Relays that the native engine had no room for, so that the event loop took them.",
+    counted("relay_native_refusals", "Relays that ended because the native engine had no room for them.",
             lambda c: c.relay.native_refusals),
     labelled("relay_truncations", "place", "Relayed TLS streams that ended without close_notify, by where they ended.",
              lambda c: c.relay.truncations),

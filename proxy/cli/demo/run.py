@@ -27,7 +27,7 @@ from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.demo.watch import Watch
 from proxy.config.config import Config
 from proxy.core.native import DO_WITHOUT, INSTALL, native
-from proxy.relay.engine_choice import missing_engine
+from proxy.relay.threads import missing_engine
 
 BROKEN: Final = 1
 BAD_OPTIONS: Final = 2

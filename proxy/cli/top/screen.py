@@ -113,13 +113,9 @@ def _proxy(document: Document) -> Iterator[str]:
 
 
 def _relays(proxy: Document) -> str:
-    """Return the engine of relays; a proxy of an older version does not say."""
-    engine, threads = proxy.get("relay_engine"), proxy.get("relay_threads")
-    return (
-        ""
-        if engine is None
-        else f"  relays {engine}" + (f" ({threads} thread{'s' * (threads > 1)})" if threads else "")
-    )
+    """Return the threads of relays; a proxy of an older version does not say, one without the extension has none."""
+    threads = proxy.get("relay_threads")
+    return f"  {threads} relay thread{'s' * (threads > 1)}" if threads else ""
 
 
 def _bar_line(name: str, limiter: Document) -> str:

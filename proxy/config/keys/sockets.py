@@ -1,6 +1,6 @@
 """Keys of sockets and of the kernel's memory for them."""
 
-from proxy.config.keys.key import Key, choice, whole, whole_or_blank
+from proxy.config.keys.key import Key, whole, whole_or_blank
 from proxy.config.keys.units import BYTES, HOUR_MILLIS, MIB, MILLIS, SECONDS
 
 SOCKETS = "Sockets"
@@ -69,19 +69,13 @@ class SocketKeys:
         "ended. A relay begins with a narrow window towards its broker, until the client has taken 1 MiB. -1 or 0: no "
         "bound in sum, each socket holds what the kernel allows.",
     )  # fmt: skip
-    relay_engine = Key(
-        "relayEngine", "auto", choice("auto", "native", "asyncio"), section=SOCKETS,
-        doc="The engine that moves the bytes of relayed connections. `native`: threads of the native extension, beside "
-        "the event loop. `asyncio`: the event loop. `auto`: native, but with numIOThreads=0. Lines of "
-        "proxyLogLevel are of native relays only. The threads also write large topic lists that several clients share.",
-    )  # fmt: skip
     num_io_threads = Key(
-        "numIOThreads", None, whole_or_blank(0, 1024), since="pulsar", section=SOCKETS, unit="threads",
-        doc="Threads of the native relay engine, which write shared topic lists, too. Empty: a thread for each "
-        "processor that affinity and the container's quota allow, at most 4. 0: no threads, asyncio relays.",
-        better="threads for relayed connections and shared topic lists only, with `relayEngine` auto or native; empty "
-        "means a thread for each processor, at most 4 (the Java proxy: two for each); everything else is done by one "
-        "event loop",
+        "numIOThreads", None, whole_or_blank(1, 1024), since="pulsar", section=SOCKETS, unit="threads",
+        doc="Threads of the native extension that move the bytes of relayed connections, and write large topic lists "
+        "that several clients share. Empty: a thread for each processor that affinity and the container's quota allow, "
+        "at most 4.",
+        better="threads for relayed connections and shared topic lists only; empty means a thread for each "
+        "processor, at most 4 (the Java proxy: two for each); everything else is done by one event loop",
     )  # fmt: skip
     accept_backlog = Key(
         "acceptBacklog", 4096, whole(1, 65_535), section=SOCKETS, unit="connections",

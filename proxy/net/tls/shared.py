@@ -25,17 +25,15 @@ class BufferedEndpoint(Protocol):
 class TlsShared:
     """The buffer for ciphertext, and the loop budgets: of handshakes, and of reads (else the same).
 
-    `cipher_bytes` is the largest read, that of a busy relay. `room` is what the last window was made for.
+    `cipher` is for the largest read. `room` is what the last window was made for.
     """
 
     __slots__ = ("_window", "cipher", "loop_budget", "reads", "room", "small")
 
-    def __init__(
-        self, loop_budget: LoopBudget, cipher_bytes: int = LARGE_READ_BYTES, reads: LoopBudget | None = None
-    ) -> None:
+    def __init__(self, loop_budget: LoopBudget, reads: LoopBudget | None = None) -> None:
         self.loop_budget = loop_budget
         self.reads = loop_budget if reads is None else reads
-        self.cipher = memoryview(bytearray(max(cipher_bytes, LARGE_READ_BYTES)))
+        self.cipher = memoryview(bytearray(LARGE_READ_BYTES))
         self.small = self.cipher[:SMALL_READ_BYTES]
         self._window = self.small
         self.room = 0

@@ -15,14 +15,13 @@ from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, cast
 
-from protocol.frame_position import FramePosition
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
 from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, TlsSession, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
-from proxy.net.transport import SMALL_READ_BYTES, SealedStream, Truncation
+from proxy.net.transport import SMALL_READ_BYTES, SealedStream
 
 # Smaller reads are opened at once: 19 key updates at most.
 COSTLY_READ_BYTES: Final = 512
@@ -58,7 +57,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
         "_ended",
         "_failure",
         "_fin_waits",
-        "_frames",
         "_handshake",
         "_paused",
         "_phase",
@@ -94,7 +92,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
         self._ended = False
         self._fin_waits = False
         # The position in the peer's stream, for relays.
-        self._frames: FramePosition | None = None
         self._failure: TlsFailed | None = None
         self._paused = False
         self._stalled = False
@@ -199,8 +196,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
                 self._send_own()
             if count:
                 data += count
-                if self._frames is not None:
-                    self._frames.feed(buffer, count)
                 protocol.buffer_updated(count)
             if not flags & MORE:
                 if (flags or self._fin_waits) and self._phase is OPEN:
@@ -383,16 +378,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
     def is_reading(self) -> bool:
         """Return whether the endpoint reads."""
         return not self._paused
-
-    def follow_frames(self, received: bytes) -> None:
-        self._frames = FramePosition()
-        self._frames.feed(received, len(received))
-
-    @property
-    def truncation(self) -> Truncation | None:
-        if not self._ended or self._frames is None or self._session.flags & PEER_CLOSED:
-            return None
-        return Truncation.INSIDE_FRAME if self._frames.inside else Truncation.BETWEEN_FRAMES
 
     def leave(self) -> tuple[asyncio.Transport, TlsSession]:
         raw, self._raw, self._protocol = self._raw, None, None

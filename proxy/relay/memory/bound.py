@@ -13,7 +13,6 @@ with little memory each are a network's to answer for. In a network the largest 
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
-from itertools import chain
 from typing import Any, Final, Protocol
 
 from limiter.sites import site_of
@@ -177,16 +176,14 @@ class SocketBound:
         self._ours = ours
         self._pace = LinePace()
 
-    async def look(
-        self, held: SocketMemory, on_loop: Iterable[SocketLoad], pause: Callable[[], Awaitable[None]]
-    ) -> None:
+    async def look(self, held: SocketMemory, pause: Callable[[], Awaitable[None]]) -> None:
         """Take the sum of the last second: have windows narrowed, and end relays at the limit, some at a time."""
         size = sum(held)
         self.tight = size * 100 >= self.limit_bytes * TIGHT_PERCENT
         self._set_tight(self.tight)
         if size < self.limit_bytes:
             return
-        loads = (load for load in chain(on_loop, self._of_threads()) if load.size)
+        loads = (load for load in self._of_threads() if load.size)
         before, done = self.ended, 0
         for load in to_end(loads, size - self.limit_bytes * AFTER_PERCENT // 100, self._ours, self._origins):
             if load is not None:

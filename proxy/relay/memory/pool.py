@@ -1,58 +1,38 @@
 """The relay pool (KIP-72): one soft limit for all bytes that relays have read and their receivers have not taken.
 
-Rule: what a receiver takes at once is never charged. While anything is free and nobody waits, a direction is read as
-usual, so the pool is passed by at most one read of each thread, the event loop's included. Otherwise a direction is
-read as far as its receiver's send queue has room, or waits here: those that wait are read once each, in the order of
-their coming, from a random place of the line on (docs/adr/0041).
-
-The books and the line are `limiter.soft_pool`. The threads of the native engine have the same books in the extension
-(`native/src/relay/pool.rs`); where they run, theirs are the books of both, and the event loop has a line of its own.
+Its books and its turns are the threads' (`native/src/relay/pool.rs`, docs/adr/0041); here are its numbers.
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from limiter.soft_pool import LocalBooks, PoolBooks, PoolRecord
+from limiter.soft_pool import PoolRecord
+
+Read = Callable[[], tuple[int, int, int, float, int, float] | None]
 
 _NOTHING: Final = PoolRecord(0, 0, 0, 0.0, 0, 0.0)
 
 
-class PoolTaker(Protocol):
-    """The turns of the event loop's relays, as an engine knows them (`pooled/turns.py`)."""
-
-    def __len__(self) -> int:
-        """Return how many wait."""
-
-    def look(self) -> None:
-        """Begin the next turn if there is memory."""
-
-    def close(self) -> None:
-        """End all turns."""
-
-
 class RelayPool:
-    """The pool of a proxy, for both engines: its numbers, all of them live, and the books that relays charge."""
+    """The pool of a proxy: its numbers, all of them live while the threads run."""
 
-    def __init__(self, limit_bytes: int, now: Callable[[], float]) -> None:
+    def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
-        self._now = now
-        self.books: PoolBooks = LocalBooks(limit_bytes, now)
-        self._last = _NOTHING._replace(limit_bytes=limit_bytes)
+        self._read: Read | None = None
+        self._last = _NOTHING
 
-    def use(self, books: PoolBooks) -> None:
-        """Use the books of the threads; before the first relay begins."""
-        self.books = books
+    def use(self, read: Read) -> None:
+        """Show what `read` returns from now on: the numbers of the threads."""
+        self._read = read
 
     def close(self) -> None:
-        """Forget the threads' books: the numbers stay as they are."""
+        """Forget the threads: the numbers stay as they are."""
         self._last = self._record
-        self.books = LocalBooks(self._limit, self._now)
-        # Relays of the event loop that end now release what they hold.
-        self.books.pool_change(0, self._last.used_bytes)
+        self._read = None
 
     @property
     def _record(self) -> PoolRecord:
-        found = self.books.pool()
+        found = None if self._read is None else self._read()
         return self._last if found is None else PoolRecord._make(found)
 
     @property

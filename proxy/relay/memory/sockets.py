@@ -3,8 +3,8 @@
 Nearly all memory of a stalled relay is in its sockets. `TCP_NOTSENT_LOWAT` acts at any time and leaves autotuning on; a
 receive buffer that is set ends autotuning, and has to be set before the connection is made (`brokers/dialer.py`).
 
-The sum is made once a second, in slices. The event loop reads its own relays here. The threads of the native engine
-read those that they move, in slices of the same size (`native/src/relay/weights.rs`).
+The sum is made once a second, in slices. The threads of the native engine read those that they move
+(`native/src/relay/weights.rs`); small relays of the event loop are read here.
 """
 
 import asyncio
@@ -55,10 +55,6 @@ class PausesOf(Protocol):
 class HeavyRelay(Protocol):
     """The part of a relay that has sockets, and may be ended for them (`engine.Relay`)."""
 
-    @property
-    def moved_lately(self) -> int:
-        """Return the bytes that were read between the last two looks."""
-
     def socket_bytes(self) -> SocketMemory:
         """Return the kernel memory of the relay's sockets, as far as the event loop has them: a look."""
 
@@ -97,21 +93,6 @@ def memory_of(transport: asyncio.BaseTransport | None) -> int:
         return 0
 
 
-def received_of(transport: asyncio.BaseTransport | None) -> int:
-    """Return the kernel memory of what a transport's socket has received and nobody has read; 0 if it is gone."""
-    if transport is None:
-        return 0
-    own: Any = transport.get_extra_info("socket")
-    try:
-        meminfo = own.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size)
-    except (OSError, AttributeError):
-        return 0
-    if len(meminfo) < _MEMINFO.size:
-        return 0
-    received, *_, backlog = _MEMINFO.unpack_from(meminfo)
-    return int(received + backlog)
-
-
 def used_of(meminfo: bytes) -> int:
     """Return the sum of both queues, the backlog and what is allocated ahead; 0 for an answer that is too short."""
     if len(meminfo) < _MEMINFO.size:
@@ -124,10 +105,8 @@ def used_of(meminfo: bytes) -> int:
 class SumBound(Protocol):
     """The bound for the sum of all sockets (`bound.SocketBound`)."""
 
-    async def look(
-        self, held: SocketMemory, on_loop: Iterable[SocketLoad], pause: Callable[[], Awaitable[None]]
-    ) -> None:
-        """Take the sum of the last second, and what the event loop's relays have of it; `pause` between steps."""
+    async def look(self, held: SocketMemory, pause: Callable[[], Awaitable[None]]) -> None:
+        """Take the sum of the last second; `pause` between steps."""
 
 
 class SocketMemorySampler:
@@ -150,17 +129,13 @@ class SocketMemorySampler:
     async def sweep(self, pause: Callable[[], Awaitable[None]]) -> SocketMemory:
         """Add up all relays, `SOCKETS_A_STEP` at a time with a `pause` between, and return the sum."""
         brokers, clients = self._of_threads()
-        loads: list[SocketLoad] = []
         for number, relay in enumerate(list(self._relays()), 1):
             found = relay.socket_bytes()
             brokers += found.towards_brokers
             clients += found.towards_clients
-            # The bound has no look of its own: a relay moves little between two looks of one second.
-            if self._bound is not None and (size := sum(found)):
-                loads.append(SocketLoad(relay, size, relay.moved_lately))
             if not number % (SOCKETS_A_STEP // 2):
                 await pause()
         self.last = SocketMemory(brokers, clients)
         if self._bound is not None:
-            await self._bound.look(self.last, loads, pause)
+            await self._bound.look(self.last, pause)
         return self.last

@@ -130,8 +130,8 @@
     badge.hidden = false;
     document.title = `${shown}: Pulsar proxy ${proxy.cluster}`.trim();
     at("where").textContent = `${proxy.cluster ? proxy.cluster + ", " : ""}${proxy.address}, up ${span(proxy.uptime_seconds)}, ` +
-      `process ${proxy.pid}, ${state.clients.lookup_mode} clients in lookup mode, ${state.clients.relayed} relayed ` +
-      `(${proxy.relay_engine}), ${state.clients.rejected} rejected` +
+      `process ${proxy.pid}, ${state.clients.lookup_mode} clients in lookup mode, ${state.clients.relayed} relayed, ` +
+      `${state.clients.rejected} rejected` +
       (state.restart_needed.length ? `, restart needed for ${state.restart_needed.join(", ")}` : "");
     showMemory(state); showTables(state); showMinutes(state.minutes);
     at("updated").textContent = "Updated " + new Date(proxy.time * 1000).toLocaleTimeString() + ". ";

@@ -5,6 +5,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from limiter.soft_pool import PoolRecord
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.instrument import MetricSources
@@ -123,9 +124,9 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
         next(numbers), lambda _: None, lambda: (), RelayCrowds(), log, lambda: 5.0
     )
     bound.ended, bound.tight = next(numbers), True
-    pool = counters.relay.pool = RelayPool(1000, lambda: 5.0)
-    pool.books.pool_change(0, 1000 + next(numbers))
-    pool.books.pool_wait(0, next(numbers))
+    counters.relay.pool = RelayPool(1000)
+    record = PoolRecord(1000, 1000 + next(numbers), next(numbers), 0.0, 1, 0.0)
+    counters.relay.pool.use(lambda: record)
     clock: Any = SimpleNamespace(time=lambda: 5.0)
     commands = counters.requests.command_bytes = RequestBytes(clock, 1000, LoopBudget(clock, clock.time))
     commands.hold("192.0.2.1", 1000 + next(numbers))

@@ -15,8 +15,6 @@ from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.away import BodyThreads
 from proxy.net.tls.session import TlsSession
-from proxy.net.transport import SharedReadBuffer
-from proxy.relay.asyncio_engine import AsyncioEngine
 from proxy.relay.engine import RelayOrder
 from proxy.relay.native_api import CommandTap, EventTuple, PairEnd, PairEvent
 from proxy.relay.native_engine import NativeEngine
@@ -163,28 +161,8 @@ class FakePairs:
     def socket_memory(self) -> tuple[int, int]:
         return 0, 0
 
-    pool_fd = -1
-
     def pool(self) -> None:
         return None
-
-    def pool_scarce(self) -> bool:
-        return False
-
-    def pool_free(self) -> bool:
-        return True
-
-    def pool_change(self, before: int, after: int) -> None:
-        raise AssertionError("there is no pool")
-
-    def pool_wait(self, before: int, after: int) -> None:
-        raise AssertionError("there is no pool")
-
-    def pool_heard(self) -> None:
-        raise AssertionError("there is no pool")
-
-    def pool_ring(self) -> None:
-        raise AssertionError("there is no pool")
 
     def stop(self) -> None:
         self.stopped += 1
@@ -255,9 +233,7 @@ class Bench:
         loop = self.engine.loop
         client, broker = MemoryTransport(loop, room), MemoryTransport(loop)
         self.transports.append((client, broker))
-        relay = self.engine.join(client, broker, self.order(origin, network))
-        assert isinstance(relay, NativeRelay)
-        return relay
+        return self.engine.join(client, broker, self.order(origin, network))
 
     async def joined(self, to_client: bytes = b"", to_broker: bytes = b"", network: str = "192.0.2.1") -> NativeRelay:
         """Make a relay and hand it over."""
@@ -298,9 +274,8 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
     log = open_log("debug", "json", file)
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
-        on_loop = AsyncioEngine(loop, SharedReadBuffer(WINDOW), watcher, budget, counters.relay, limits)
         engine = NativeEngine(
-            loop, lambda: pairs, budget, counters.relay, limits, watcher.ended, bodies, on_loop, log, lambda _: None
+            loop, lambda: pairs, budget, counters.relay, limits, watcher.ended, bodies, log, lambda _: None
         )
         engine.start()
         at = Bench(engine, pairs, limits, counters, file, bodies)

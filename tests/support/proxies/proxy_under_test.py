@@ -25,7 +25,6 @@ from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from tests.support import relay_engines
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient_clocks
@@ -58,7 +57,6 @@ DEFAULTS: Final = {
     "brokerIdleProbeIntervalMillis": "0",
     # One list fills these limits: the tests of waits say themselves who reads and who does not.
     "topicListUnprovenReadersMemoryPercent": "100",
-    **relay_engines.defaults(),
 }
 
 

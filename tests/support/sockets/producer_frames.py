@@ -1,6 +1,5 @@
-"""Frames that clients send to brokers, byte by byte, and what the scanners of both languages find in them."""
+"""Frames that clients send to brokers, byte by byte, and what the scanner of the extension finds in them."""
 
-from protocol.producer_scanner import ProducerScanner
 from tests.support.native import offered
 
 # Kind, producer, messages, size of the frame, topic.
@@ -83,47 +82,7 @@ CLIENT_FRAMES: dict[str, tuple[bytes, list[Found]]] = {
 }
 
 
-class Finder:
-    """Keeps what Python's scanner tells (`protocol.producer_scanner.ProducerSink`)."""
-
-    def __init__(self) -> None:
-        self.found: list[Found] = []
-        self.scanner = ProducerScanner(self)
-
-    def scan(self, data: bytes) -> list[Found]:
-        """Return what is found in one read."""
-        self.found = []
-        self.scanner.scan(memoryview(data), len(data))
-        return self.found
-
-    def send(self, producer: int | None, messages: int, frame_bytes: int) -> None:
-        """Keep a SEND."""
-        self.found.append(("send", producer, messages, frame_bytes, None))
-
-    def producer(self, producer: int | None, topic: bytes | None) -> None:
-        """Keep a PRODUCER."""
-        self.found.append(("producer", producer, 0, 0, topic))
-
-    def closed(self, producer: int) -> None:
-        """Keep a CLOSE_PRODUCER."""
-        self.found.append(("closed", producer, 0, 0, None))
-
-    def subscribed(self) -> None:
-        """Keep a SUBSCRIBE."""
-        self.found.append(("subscribed", None, 0, 0, None))
-
-    def ended(self) -> None:
-        """Keep the end of the scan."""
-        self.found.append(("ended", None, 0, 0, None))
-
-
 def found_in(reads: list[bytes]) -> list[Found]:
-    """Return what Python's scanner finds."""
-    finder = Finder()
-    return [found for read in reads for found in finder.scan(read)]
-
-
-def native_found_in(reads: list[bytes]) -> list[Found]:
     """Return what the extension's scanner finds, or skip the test and record the gap."""
     scanner = offered("ProducerScanner")()
     return [found for read in reads for found in scanner.scan(read)]

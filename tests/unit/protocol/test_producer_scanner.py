@@ -1,17 +1,13 @@
 """What the scanner finds in a client's stream: frames as clients send them, cut anywhere, and what no client sends."""
 
-from collections.abc import Callable
-
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.producer_scanner import BYTES_A_FIELD, MOST_BEHIND, MOST_DECODED, MOST_FIELDS, MOST_TOPIC_BYTES
 from tests.support.sockets.producer_frames import (
     CLIENT_FRAMES,
     Found,
     bare,
     found_in,
-    native_found_in,
     number,
     part,
     producer_frame,
@@ -19,75 +15,67 @@ from tests.support.sockets.producer_frames import (
 )
 
 TOPIC = b"persistent://public/default/orders-partition-3"
-Scan = Callable[[list[bytes]], list[Found]]
+# The limits of `native/src/relay/producers.rs`.
+MOST_DECODED, BYTES_A_FIELD, MOST_FIELDS, MOST_BEHIND, MOST_TOPIC_BYTES = 4096, 16, 256, 16, 512
 
-both = pytest.mark.parametrize("scan", [found_in, native_found_in], ids=["python", "native"])
 
-
-@both
 @pytest.mark.parametrize(("frame", "found"), CLIENT_FRAMES.values(), ids=CLIENT_FRAMES)
-def test_each_frame_of_a_client_is_found_cut_at_every_byte(scan: Scan, frame: bytes, found: list[Found]) -> None:
+def test_each_frame_of_a_client_is_found_cut_at_every_byte(frame: bytes, found: list[Found]) -> None:
     ping = bare(b"\x08\x12\x92\x01\x00")
     follower, after = send_frame(99, payload=b"next"), ("send", 99, 1, len(send_frame(99, payload=b"next")), None)
     stream = ping + frame + follower
     for cut in range(len(stream) + 1):
-        assert scan([stream[:cut], stream[cut:]]) == [*found, after]
-    assert scan([stream[at : at + 1] for at in range(len(stream))]) == [*found, after]
+        assert found_in([stream[:cut], stream[cut:]]) == [*found, after]
+    assert found_in([stream[at : at + 1] for at in range(len(stream))]) == [*found, after]
 
 
-@both
-def test_a_chunk_of_five_megabytes_in_eighty_reads_is_one_message(scan: Scan) -> None:
+def test_a_chunk_of_five_megabytes_in_eighty_reads_is_one_message() -> None:
     frame = send_frame(2, payload=bytes(5_242_900), is_chunk=True)
     reads = [frame[at : at + 65_536] for at in range(0, len(frame), 65_536)]
     assert len(reads) > 80
-    assert scan([*reads, send_frame(2)]) == [
+    assert found_in([*reads, send_frame(2)]) == [
         ("send", 2, 1, len(frame), None), ("send", 2, 1, len(send_frame(2)), None)
     ]  # fmt: skip
 
 
-@both
-def test_a_command_with_an_unknown_field_first_is_decoded_up_to_4_kib(scan: Scan) -> None:
+def test_a_command_with_an_unknown_field_first_is_decoded_up_to_4_kib() -> None:
     unknown = b"\xfa\x3e" + number(100) + bytes(100)
     send, producer = send_frame(300, messages=7, payload=b"")[8:], producer_frame(TOPIC, 300)[8:]
-    assert scan([bare(unknown + send)])[0][:3] == ("send", 300, 7)
-    assert scan([bare(unknown + producer)]) == [("producer", 300, 0, 0, TOPIC)]
+    assert found_in([bare(unknown + send)])[0][:3] == ("send", 300, 7)
+    assert found_in([bare(unknown + producer)]) == [("producer", 300, 0, 0, TOPIC)]
     large = b"\xfa\x3e" + number(MOST_DECODED) + bytes(MOST_DECODED)
     frame = bare(large + send)
-    assert scan([frame]) == [("send", None, 1, len(frame), None)]
+    assert found_in([frame]) == [("send", None, 1, len(frame), None)]
 
 
 @pytest.mark.threat("unusual-field-order")
-@both
-def test_unusual_orders_bring_few_fields_at_once_and_later_as_many_as_their_bytes_pay_for(scan: Scan) -> None:
+def test_unusual_orders_bring_few_fields_at_once_and_later_as_many_as_their_bytes_pay_for() -> None:
     # Type, part, producer and sequence.
     filler, send = b"\x50\x00", send_frame(300, payload=b"")[8:]
     fits = bare(filler * (MOST_FIELDS - 4) + send)
     beyond = bare(filler * (MOST_FIELDS - 3) + send)
     known, unknown = ("send", 300), ("send", None)
-    assert [found[:2] for found in scan([fits])] == [known]
-    assert [found[:2] for found in scan([beyond])] == [unknown]
+    assert [found[:2] for found in found_in([fits])] == [known]
+    assert [found[:2] for found in found_in([beyond])] == [unknown]
     size = len(bare(filler + send))
     paid, unpaid = (bare(filler + send, bytes(5 * BYTES_A_FIELD - size + more)) for more in (0, -1))
-    assert [found[:2] for found in scan([beyond, unpaid, paid, paid, unpaid, unpaid + paid])] == [
+    assert [found[:2] for found in found_in([beyond, unpaid, paid, paid, unpaid, unpaid + paid])] == [
         unknown, unknown, known, known, unknown, unknown, known
     ]  # fmt: skip
 
 
-@both
-def test_a_topic_that_is_too_long_is_not_told_and_its_producer_only_if_that_is_cheap(scan: Scan) -> None:
+def test_a_topic_that_is_too_long_is_not_told_and_its_producer_only_if_that_is_cheap() -> None:
     longest, longer = b"t" * MOST_TOPIC_BYTES, b"t" * (MOST_TOPIC_BYTES + 1)
-    assert scan([producer_frame(longest, 5)]) == [("producer", 5, 0, 0, longest)]
-    assert scan([producer_frame(longer, 5)]) == [("producer", 5, 0, 0, None)]
-    assert scan([producer_frame(b"t" * 65_536, 5)]) == [("producer", None, 0, 0, None)]
+    assert found_in([producer_frame(longest, 5)]) == [("producer", 5, 0, 0, longest)]
+    assert found_in([producer_frame(longer, 5)]) == [("producer", 5, 0, 0, None)]
+    assert found_in([producer_frame(b"t" * 65_536, 5)]) == [("producer", None, 0, 0, None)]
 
 
-@both
-def test_a_schema_of_a_megabyte_behind_a_producer_is_skipped(scan: Scan) -> None:
+def test_a_schema_of_a_megabyte_behind_a_producer_is_skipped() -> None:
     frame = producer_frame(TOPIC, 5, schema=bytes(1_000_000))
-    assert scan([frame[:100], frame[100:], send_frame(5)])[:1] == [("producer", 5, 0, 0, TOPIC)]
+    assert found_in([frame[:100], frame[100:], send_frame(5)])[:1] == [("producer", 5, 0, 0, TOPIC)]
 
 
-@both
 @pytest.mark.parametrize(
     "head",
     [
@@ -97,22 +85,20 @@ def test_a_schema_of_a_megabyte_behind_a_producer_is_skipped(scan: Scan) -> None
         b"\x7f\xff\xff\xff\x80\x00\x00\x00\x08\x06",
     ],
 )
-def test_sizes_that_make_no_sense_end_the_scan_for_good(scan: Scan, head: bytes) -> None:
+def test_sizes_that_make_no_sense_end_the_scan_for_good(head: bytes) -> None:
     for cut in range(1, 11):
-        assert scan([send_frame(1), head[:cut], head[cut:] + send_frame(1), send_frame(1)])[1:] == [
+        assert found_in([send_frame(1), head[:cut], head[cut:] + send_frame(1), send_frame(1)])[1:] == [
             ("ended", None, 0, 0, None)
         ]
 
 
-@both
 @pytest.mark.parametrize("claimed", [0, 1 << 31, (1 << 64) - 1, (1 << 31) - 1])
-def test_no_client_makes_up_more_messages_than_bytes(scan: Scan, claimed: int) -> None:
+def test_no_client_makes_up_more_messages_than_bytes(claimed: int) -> None:
     frame = send_frame(1, messages=claimed, payload=b"x" * 10)
-    assert scan([frame])[0][2] == (len(frame) if claimed == (1 << 31) - 1 else 1)
+    assert found_in([frame])[0][2] == (len(frame) if claimed == (1 << 31) - 1 else 1)
 
 
-@both
-def test_honest_commands_of_every_kind_are_nothing_else(scan: Scan) -> None:
+def test_honest_commands_of_every_kind_are_nothing_else() -> None:
     counted = {"subscribe", "producer", "send", "close_producer"}
     fields = [field for field in pb.BaseCommand.DESCRIPTOR.fields if field.message_type and field.name not in counted]
     commands = [b"\x08" + number(field.number) + part(field.number << 3 | 2, bytes(size)) for field in fields
@@ -120,11 +106,10 @@ def test_honest_commands_of_every_kind_are_nothing_else(scan: Scan) -> None:
     # Commands of a newer release, with a part and without one.
     commands += [b"\x08\x64" + part(100 << 3 | 2, bytes(5000)), b"\x08\x64", b"\x08" + number(300)]
     frames = [bare(command) for command in commands]
-    assert scan([b"".join(frames)]) == []
+    assert found_in([b"".join(frames)]) == []
 
 
-@both
-def test_a_producer_with_many_options_needs_no_decoding(scan: Scan) -> None:
+def test_a_producer_with_many_options_needs_no_decoding() -> None:
     options = b"".join(number(tag << 3) + b"\x01" for tag in range(3, 3 + MOST_BEHIND))
     frame = bare(b"\x08\x05" + part(0x2A, part(0x0A, TOPIC), b"\x10\x05", options))
-    assert scan([frame] * 1000) == [("producer", 5, 0, 0, TOPIC)] * 1000
+    assert found_in([frame] * 1000) == [("producer", 5, 0, 0, TOPIC)] * 1000

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.relay_engines import VARIABLE
-from tests.support.tools import native_extension, tool, unusable
+from tests.support.tools import tool, unusable
 
 
 @pytest.fixture(autouse=True)
@@ -13,7 +12,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     monkeypatch.delenv("REQUIRE_TOOLS", raising=False)
-    monkeypatch.delenv(VARIABLE, raising=False)
     return tmp_path
 
 
@@ -38,14 +36,3 @@ def test_what_is_missing_skips_the_test_where_it_is_not_required(
     monkeypatch.setenv("REQUIRE_TOOLS", value)
     with pytest.raises(pytest.skip.Exception):
         unusable(name, "no such thing")
-
-
-def test_a_run_that_requires_tools_cannot_be_asked_to_do_without_the_extension(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(VARIABLE, "asyncio")
-    with pytest.raises(pytest.skip.Exception, match=f"{VARIABLE}=asyncio"):
-        native_extension()
-    monkeypatch.setenv("REQUIRE_TOOLS", "1")
-    with pytest.raises(pytest.fail.Exception, match=f"{VARIABLE}=asyncio"):
-        native_extension()

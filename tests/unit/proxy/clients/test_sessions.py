@@ -23,7 +23,7 @@ from proxy.clients.sessions import (
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
-from proxy.relay.relay import AsyncioRelay
+from proxy.relay.native_relay import NativeRelay
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import virtual
 
@@ -74,7 +74,7 @@ class FakeClient:
             self._book.sessions.ended(cast(ClientConnection, self), cause)
 
 
-class FakeRelay(AsyncioRelay):
+class FakeRelay(NativeRelay):
     """A relay without sockets."""
 
     __slots__ = ("_book", "end", "read_timeouts", "ticks")

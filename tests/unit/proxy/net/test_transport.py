@@ -258,13 +258,3 @@ def test_ipv6_peers_are_named_in_brackets() -> None:
     assert peer_name(Six()) == "?"
     # A socket of both families writes IPv4 so.
     assert peer_name(Six({"peername": ("::ffff:192.0.2.1", 5000, 0, 0)})) == "192.0.2.1:5000"
-
-
-def test_a_detached_buffer_is_never_written_again() -> None:
-    shared = SharedReadBuffer()
-    kept = shared.large
-    shared.large[:3] = b"abc"
-    shared.detach(shared.large)
-    shared.large[:3] = b"xyz"
-    assert bytes(kept[:3]) == b"abc"
-    assert bytes(shared.small[:3]) == b"xyz"

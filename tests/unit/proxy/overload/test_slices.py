@@ -6,7 +6,6 @@ Steps are counted, not time: a sample that is looked at, a rate that is set, a r
 import asyncio
 from collections.abc import Iterator
 from heapq import nlargest
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +14,7 @@ from proxy.overload.bounds import MOST_TOPICS
 from proxy.overload.pauses import SLICE as RELAYS_A_TURN
 from proxy.overload.slices import SLICE, Largest
 from proxy.relay.engine import Direction, PauseReason
-from proxy.relay.topic_slots import SlotSample, TopicSlots
+from proxy.relay.topic_slots import SlotSample
 from tests.unit.proxy.overload.test_control import ADAPTIVE, THRESHOLD, FakeRelay, Stage, play, settings
 
 SHARED = ADAPTIVE | {
@@ -100,35 +99,6 @@ def test_many_connections_are_paused_and_released_in_slices() -> None:
         assert steps.most <= 2 * MOST_STEPS
 
     play([Noted(consumes=number % 3 == 0) for number in range(5000)], THRESHOLD, act)
-
-
-class Looking:
-    """A client that waits for tokens and counts its looks."""
-
-    def __init__(self, looks: list[int]) -> None:
-        self._looks = looks
-
-    def rates_changed(self) -> None:
-        self._looks[-1] += 1
-
-
-def test_clients_that_wait_look_again_in_slices_and_once_for_many_changes() -> None:
-    calls: list[Any] = []
-    slots = TopicSlots(lambda: 0.0, calls.append)
-    looks = [0]
-    meters = [Looking(looks) for _ in range(2000)]
-    for number, meter in enumerate(meters):
-        slots.waits(meter)  # type: ignore[arg-type]
-        slots.slot_of(b"t%d" % number)
-    for slot in range(1, 2001):
-        slots.set_rate(slot, 1.0, 1.0)
-    assert looks == [0]
-    while calls:
-        looks.append(0)
-        calls.pop()()
-        assert len(calls) <= 1
-    assert sum(looks) == 2000
-    assert max(looks) == 250
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5))), st.integers(1, 8))

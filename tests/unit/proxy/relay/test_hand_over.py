@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import os
-import socket
 
 import pytest
 
@@ -11,8 +10,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.relay.engine import Direction, PauseReason
 from proxy.relay.hand_over import LeavingEnd
 from proxy.relay.native_api import PairEnd, PairEvent
-from tests.support.loops.loops import run_virtual
-from tests.support.proxies.native_pairs import Bench, bench, played
+from tests.support.proxies.native_pairs import Bench, played
 
 
 async def turns(count: int = 6) -> None:
@@ -53,11 +51,12 @@ async def test_what_a_transport_still_delivers_comes_behind_the_handshake_and_be
     assert (given.to_client, given.to_broker) == (b"connected from the broker", b"first from the client")
 
 
+@pytest.mark.threat("unread-pongs-before-connected")
 @played
 async def test_nothing_is_handed_over_before_the_transports_have_sent_everything(at: Bench) -> None:
     relay = at.relay(room=0)
     client, broker = at.transports[0]
-    client.connect(LeavingEnd())
+    client.connect(LeavingEnd(client))
     client.write(b"a PONG of the handshake")
     relay.start(client, broker, b"", b"")
     await turns()
@@ -135,7 +134,7 @@ async def test_reasons_to_pause_that_came_during_the_hand_over_hold_behind_it(at
 async def test_a_hand_over_that_stands_still_ends_by_the_read_timeout(at: Bench) -> None:
     relay = at.relay(room=0)
     client, broker = at.transports[0]
-    client.connect(LeavingEnd())
+    client.connect(LeavingEnd(client))
     client.write(b"never taken")
     relay.start(client, broker, b"", b"")
     for _ in range(4):
@@ -146,49 +145,21 @@ async def test_a_hand_over_that_stands_still_ends_by_the_read_timeout(at: Bench)
 
 
 @pytest.mark.threat("no-descriptor-hand-over")
+@pytest.mark.parametrize("closing", [False, True])
 @pytest.mark.parametrize(
-    ("closing", "fault"),
-    [(False, OSError(errno.EMFILE, "too many open files")), (True, RuntimeError("the relay engine is stopped"))],
+    "fault", [OSError(errno.EMFILE, "too many open files"), RuntimeError("the relay engine is stopped")]
 )
-def test_an_engine_without_room_gives_the_pair_to_the_event_loop(closing: bool, fault: Exception) -> None:
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        (own_client, client_sock), (own_broker, broker_sock) = socket.socketpair(), socket.socketpair()
-        transports: list[asyncio.Transport] = []
-        for sock in (client_sock, broker_sock):
-            sock.setblocking(False)
-            transport, _ = await loop.connect_accepted_socket(LeavingEnd, sock)
-            transport.pause_reading()
-            transports.append(transport)
-        async with bench() as at:
-            at.pairs.fault = fault
-            client, broker = transports
-            relay = at.engine.join(client, broker, at.order())
-            relay.pause(Direction.TO_CLIENT, PauseReason.RATE)
-            relay.start(client, broker, b"CONNECTED ", b"first ")
-            own_client.sendall(b"and more")
-            await asyncio.sleep(0.1)
-            assert own_client.recv(100) == b"CONNECTED "
-            assert own_broker.recv(100) == b"first and more"
-            assert relay.snapshot().paused[Direction.TO_CLIENT] == PauseReason.RATE
-            assert at.counters.relay.native_refusals == 1
-            if closing:
-                relay.close(DisconnectCause.CONNECTION_AGE)
-            else:
-                relay.resume(Direction.TO_CLIENT, PauseReason.RATE)
-                own_broker.sendall(b"to the client")
-                await asyncio.sleep(0.1)
-                assert own_client.recv(100) == b"to the client"
-                relay.tick(loop.time())
-                assert relay.snapshot().moved == (len(b"and more"), len(b"to the client"))
-                own_client.close()
-                own_broker.close()
-            await asyncio.sleep(1)
-            expected = DisconnectCause.CONNECTION_AGE if closing else DisconnectCause.CLIENT_CLOSED
-            assert [(each, cause) for each, cause in at.ended if each is relay] == [(relay, expected)]
-        own_client.close()
-        own_broker.close()
+def test_an_engine_without_room_ends_the_pair_counts_it_and_says_why(closing: bool, fault: Exception) -> None:
+    @played
+    async def play(at: Bench) -> None:
+        at.pairs.fault = fault
+        relay = at.relay()
+        relay.start(*at.transports[0], b"CONNECTED", b"first")
+        if closing:
+            relay.close(DisconnectCause.CONNECTION_AGE)
+        await turns()
+        assert at.causes == [DisconnectCause.CONNECTION_AGE if closing else DisconnectCause.CONNECTION_RESET]
+        assert at.counters.relay.native_refusals == 1
+        assert b"relay ended: the native engine has no room" in at.log.getvalue()
 
-    before = os.listdir("/proc/self/fd")
-    run_virtual(main())
-    assert len(os.listdir("/proc/self/fd")) == len(before)
+    play()

@@ -17,6 +17,7 @@ from proxy.relay.native_engine import (
 )
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
+from tests.support.native import offered
 from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, Bench, played
 
 FRAME: Final = 10 * KIB
@@ -156,7 +157,7 @@ def answered(at: Bench) -> list[object]:
 
 
 def count_topics(at: Bench) -> None:
-    at.engine.slots = TopicSlots(at.engine.loop.time, at.engine.loop.call_soon)
+    at.engine.slots = TopicSlots(at.engine.loop.time, offered("SlotBooks")())
 
 
 @played

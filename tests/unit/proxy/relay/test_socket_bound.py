@@ -19,24 +19,22 @@ from proxy.relay.memory.bound import (
     SocketBound,
     to_end,
 )
-from proxy.relay.memory.sockets import SocketLoad, SocketMemory, SocketMemorySampler, used_of
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketLoad, SocketMemory, SocketMemorySampler, used_of
 
 LIMIT = 1000
 HOME = "192.0.2.1"
 
 
 class FakeRelay:
-    """A relay that the event loop or the threads have, with the pauses of its client."""
+    """A relay that the threads have, with the pauses of its client."""
 
-    def __init__(
-        self, size: int, moved: int = 0, paused: PauseReason = NOT_PAUSED, *, on_loop: bool = True, of: str = HOME
-    ) -> None:
+    def __init__(self, size: int, moved: int = 0, paused: PauseReason = NOT_PAUSED, *, of: str = HOME) -> None:
         self.size, self.moved_lately, self.network = size, moved, of
-        self._paused, self._on_loop = paused, on_loop
+        self._paused = paused
         self.cause: DisconnectCause | None = None
 
     def socket_bytes(self) -> SocketMemory:
-        return SocketMemory(self.size if self._on_loop else 0, 0)
+        return NO_SOCKET_MEMORY
 
     def snapshot(self) -> Any:
         return SimpleNamespace(paused=(self._paused, NOT_PAUSED))
@@ -77,8 +75,8 @@ def load(relay: Any) -> SocketLoad:
     return SocketLoad(relay, relay.size, relay.moved_lately)
 
 
-async def look(bound: SocketBound, held: SocketMemory, on_loop: Iterable[SocketLoad] = ()) -> None:
-    await bound.look(held, on_loop, partial(asyncio.sleep, 0))
+async def look(bound: SocketBound, held: SocketMemory) -> None:
+    await bound.look(held, partial(asyncio.sleep, 0))
 
 
 def bounded(*of_threads: Any) -> tuple[SocketBound, list[bool], list[str]]:
@@ -146,37 +144,16 @@ async def test_windows_become_narrow_at_half_of_the_limit_and_wide_again_below()
     assert bound.tight is False
 
 
-async def test_below_the_limit_nobody_ends_and_at_the_limit_both_engines_give() -> None:
-    on_loop, in_thread, empty = FakeRelay(60), FakeRelay(70, on_loop=False), FakeRelay(0)
-    bound, _, lines = bounded(in_thread)
-    relays: list[Any] = [on_loop, in_thread, empty]
-    await look(bound, SocketMemory(LIMIT - 1, 0), [load(on_loop), load(empty)])
+async def test_below_the_limit_nobody_ends_and_at_the_limit_those_with_memory_give() -> None:
+    relays: list[Any] = [FakeRelay(60), FakeRelay(70), FakeRelay(0)]
+    bound, _, lines = bounded(*relays)
+    await look(bound, SocketMemory(LIMIT - 1, 0))
     assert (bound.ended, lines) == (0, [])
     # Both sides count, and the rest is below AFTER_PERCENT.
-    await look(bound, SocketMemory(LIMIT - 200, 200), [load(on_loop), load(empty)])
+    await look(bound, SocketMemory(LIMIT - 200, 200))
     assert LIMIT * (100 - AFTER_PERCENT) // 100 == 100
     assert [each.cause for each in relays] == [DisconnectCause.MEMORY_LIMIT, DisconnectCause.MEMORY_LIMIT, None]
     assert (bound.ended, len(lines)) == (2, 1)
-
-
-def test_a_relay_that_moves_is_weighed_once_a_second_so_the_bound_sees_what_it_moved() -> None:
-    class Moving(FakeRelay):
-        """A relay that has read much since the look of the second before, and nothing since this one."""
-
-        looks = 0
-
-        def socket_bytes(self) -> SocketMemory:
-            self.looks += 1
-            self.moved_lately = 900 if self.looks == 1 else 0
-            return SocketMemory(self.size, 0)
-
-    async def pause() -> None: ...
-
-    moving, still = Moving(900), FakeRelay(200)
-    bound, _, _ = bounded()
-    sampler = SocketMemorySampler(lambda: [moving, still], bound=bound)
-    asyncio.run(sampler.sweep(pause))
-    assert (moving.cause, still.cause) == (None, DisconnectCause.MEMORY_LIMIT)
 
 
 class Steps(Origins):
@@ -200,8 +177,8 @@ class Steps(Origins):
 
         log: Any = SimpleNamespace(warning=lambda event, **fields: None)
         limit = sum(each.size for each in relays)
-        bound = SocketBound(limit, lambda tight: None, lambda: (), self, log, lambda: 5.0)
-        return SocketMemorySampler(lambda: relays, bound=bound).sweep(pause)
+        bound = SocketBound(limit, lambda tight: None, lambda: map(load, relays), self, log, lambda: 5.0)
+        return SocketMemorySampler(lambda: relays, lambda: SocketMemory(limit, 0), bound).sweep(pause)
 
 
 @pytest.mark.threat("standing-relays-kernel-memory")

@@ -1,52 +1,16 @@
-"""The table of topics: bounded, names in any bytes, slots that come back; and the books of both languages."""
-
-from collections.abc import Callable
+"""The table of topics: bounded, names in any bytes, slots that come back; and the books of the extension."""
 
 import pytest
 
-from proxy.relay.rates.client_meter import MOST_PRODUCERS, ClientMeter
-from proxy.relay.rates.slot_books import OTHER, LoopBooks, SlotBooks
+from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import UNUSED_SECONDS, SlotSample, TopicSlots
 from tests.support.native import offered
-from tests.support.sockets.producer_frames import producer_frame, send_frame
 
-Make = Callable[[], SlotBooks]
-
-
-def native_books() -> SlotBooks:
-    books: SlotBooks = offered("SlotBooks")()
-    return books
+NOW = 100.0
 
 
-both = pytest.mark.parametrize("make", [LoopBooks, native_books], ids=["python", "native"])
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Reader:
-    """A client that counts how often its pause is looked at."""
-
-    def __init__(self, network: str | None = None) -> None:
-        self.looks = 0
-        self.network = network
-
-    def look_at_rate(self) -> None:
-        self.looks += 1
-
-
-def table(make: Make, most_slots: int = 10) -> TopicSlots:
-    return TopicSlots(Clock(), lambda call: call(), make(), most_slots)
-
-
-def read(meter: ClientMeter, *frames: bytes, now: float = 100.0) -> bool:
-    data = b"".join(frames)
-    return meter.scan(memoryview(data), len(data), now)
+def table(most_slots: int = 10) -> TopicSlots:
+    return TopicSlots(lambda: NOW, offered("SlotBooks")(), most_slots)
 
 
 def sample(slots: TopicSlots, topic: str) -> SlotSample:
@@ -54,45 +18,48 @@ def sample(slots: TopicSlots, topic: str) -> SlotSample:
     return found
 
 
-@both
-def test_messages_and_bytes_of_a_topic_are_those_of_its_producers(make: Make) -> None:
-    slots = table(make)
-    first, second = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
-    frames = [send_frame(1, messages=10), send_frame(1), send_frame(2, payload=bytes(5000))]
-    read(first, producer_frame(b"a", 1), producer_frame(b"b", 2), *frames)
-    read(second, producer_frame(b"a", 1), send_frame(1))
-    size = len(frames[0]) + len(frames[1]) + len(send_frame(1))
+def test_messages_and_bytes_of_a_topic_are_those_of_its_producers() -> None:
+    slots = table()
+    first, second, again = slots.slot_of(b"a"), slots.slot_of(b"b"), slots.slot_of(b"a")
+    assert first == again
+    for slot, size, messages in ((first, 100, 10), (again, 30, 1), (second, 5000, 1)):
+        assert slots.books.debit(slot, size, messages, NOW)
     assert slots.samples() == [
         SlotSample(OTHER, "", 0, 0, False, 0),
-        SlotSample(1, "a", size, 12, False, 2),
-        SlotSample(2, "b", len(frames[2]), 1, False, 1),
+        SlotSample(1, "a", 130, 11, False, 2),
+        SlotSample(2, "b", 5000, 1, False, 1),
     ]
 
 
 @pytest.mark.threat("endless-topic-names")
-@both
-def test_a_million_topics_are_bounded_and_the_rest_is_one_bucket(make: Make) -> None:
-    slots = table(make, most_slots=100)
+def test_a_million_topics_are_bounded_and_the_rest_is_one_bucket() -> None:
+    slots = table(most_slots=100)
     for number in range(1_000_000):
         if (slot := slots.slot_of(b"topic-%d" % number)) != OTHER:
             slots.books.let_go(slot)
-    meter = ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"topic-5", 1), producer_frame(b"topic-500", 2), send_frame(1), send_frame(2))
+    for topic in (b"topic-5", b"topic-500"):
+        slots.books.debit(slots.slot_of(topic), 10, 1, NOW)
     assert len(slots) == 100
     assert len(slots.samples()) == 101
     assert (slots.samples()[0].messages, sample(slots, "topic-5").messages) == (1, 1)
     assert slots.without_slot == 1_000_000 - 100 + 1
 
 
+@pytest.mark.parametrize("name", [b"", b"t" * 513, b"\xff"], ids=["empty", "too long", "no UTF-8"])
+def test_a_name_that_is_none_has_no_slot_of_its_own(name: bytes) -> None:
+    slots = table()
+    assert slots.slot_of(name) == OTHER
+    assert (len(slots), slots.without_slot) == (0, 1)
+
+
 @pytest.mark.threat("endless-topic-names")
-@both
-def test_one_network_leaves_slots_to_the_topics_of_others(make: Make) -> None:
-    slots = table(make, most_slots=1_000)
+def test_one_network_leaves_slots_to_the_topics_of_others() -> None:
+    slots = table(most_slots=1_000)
 
     def named_by(network: str, count: int) -> int:
-        meter, before = ClientMeter(slots, Reader(network)), len(slots)
+        before = len(slots)
         for number in range(count):
-            read(meter, producer_frame(b"%s-%d" % (network.encode(), number), 1))
+            slots.slot_of(b"%s-%d" % (network.encode(), number), network)
         return len(slots) - before
 
     assert named_by("10.0.0.1", 5_000) == 750
@@ -103,112 +70,71 @@ def test_one_network_leaves_slots_to_the_topics_of_others(make: Make) -> None:
     assert slots.slot_of(b"10.0.0.1-5", "10.0.2.1") == slots.slot_of(b"10.0.0.1-5", "10.0.0.1") != OTHER
 
 
-@both
-def test_slots_that_are_free_again_count_for_nobody(make: Make) -> None:
-    slots = table(make, most_slots=100)
+def test_slots_that_are_free_again_count_for_nobody() -> None:
+    slots = table(most_slots=100)
     for round_ in range(3):
-        meter = ClientMeter(slots, Reader("10.0.0.1"))
-        for number in range(200):
-            read(meter, producer_frame(b"%d-%d" % (round_, number), number))
+        held = [slots.slot_of(b"%d-%d" % (round_, number), "10.0.0.1") for number in range(200)]
         assert len(slots) == 75
-        meter.close()
-        slots.close_unused(100.0)
-        slots.close_unused(100.0 + UNUSED_SECONDS)
+        for slot in held:
+            if slot != OTHER:
+                slots.books.let_go(slot)
+        slots.close_unused(NOW)
+        slots.close_unused(NOW + UNUSED_SECONDS)
         assert len(slots) == 0
 
 
-@pytest.mark.threat("endless-topic-names")
-@both
-def test_a_connection_has_a_bounded_number_of_producers(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    for producer in range(MOST_PRODUCERS + 5):
-        read(meter, producer_frame(b"t", producer), send_frame(producer))
-    assert sample(slots, "t")[3:] == (MOST_PRODUCERS, False, MOST_PRODUCERS)
-    assert slots.samples()[0].messages == 5
-
-
-@both
-def test_a_topic_without_producers_gives_its_slot_back_after_a_while_and_another_begins_at_zero(make: Make) -> None:
-    slots = table(make)
-    kept, gone = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
-    read(kept, producer_frame(b"kept", 1))
-    read(gone, producer_frame(b"gone", 1), send_frame(1))
-    slots.set_rate(2, 1.0, None)
-    gone.close()
+def test_a_topic_without_producers_gives_its_slot_back_after_a_while_and_another_begins_at_zero() -> None:
+    slots = table()
+    slots.slot_of(b"kept")
+    gone = slots.slot_of(b"gone")
+    slots.books.debit(gone, 10, 1, NOW)
+    slots.set_rate(gone, 1.0, None)
+    slots.books.let_go(gone)
     for now in (0.0, UNUSED_SECONDS - 1):
         slots.close_unused(now)
     assert len(slots) == 2
     slots.close_unused(UNUSED_SECONDS)
     assert [sample.topic for sample in slots.samples()] == ["", "kept"]
-    read(kept, producer_frame(b"new", 2))
+    assert slots.slot_of(b"new") == gone
     assert sample(slots, "new") == SlotSample(2, "new", 0, 0, False, 1)
-    assert not read(kept, send_frame(2, payload=bytes(100_000)))
+    assert slots.books.debit(gone, 100_000, 1, NOW)
 
 
 # --- limits ---------------------------------------------------------------------------------------
 
 
-@both
-def test_a_topic_runs_dry_and_its_client_waits_until_there_are_tokens(make: Make) -> None:
-    slots = table(make)
-    meter = ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"t", 1))
-    slots.set_rate(1, 1000.0, None)
-    assert not read(meter, send_frame(1, payload=bytes(65_000)))
-    assert read(meter, send_frame(1, payload=bytes(2_000)))
-    until, forced = meter.look(100.0)
-    assert 101.0 < until < 102.0
-    assert not forced
+def test_a_topic_runs_dry_until_there_are_tokens() -> None:
+    slots = table()
+    slot = slots.slot_of(b"t")
+    slots.set_rate(slot, 1000.0, None)
+    assert slots.books.debit(slot, 65_000, 1, NOW)
+    assert not slots.books.debit(slot, 2_000, 1, NOW)
+    assert 101.0 < slots.books.ready_at(slot, NOW) < 102.0
     assert sample(slots, "t").ran_dry
     assert not sample(slots, "t").ran_dry
-    assert meter.look(until + 1e-6) == (until + 1e-6, False)
-    assert not meter.has_dry
 
 
-@both
-def test_the_latest_of_several_topics_decides_and_those_that_do_not_send_do_not(make: Make) -> None:
-    slots = table(make)
-    meter, other = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
-    read(meter, producer_frame(b"a", 1), producer_frame(b"b", 2), producer_frame(b"c", 3))
-    read(other, producer_frame(b"c", 1))
-    for slot, rate in ((1, 1e6), (2, 1e5), (3, 1.0)):
-        slots.set_rate(slot, rate, None)
-    read(other, send_frame(1, payload=bytes(100_000)))
-    assert read(meter, send_frame(1, payload=bytes(350_000)), send_frame(2, payload=bytes(85_536)))
-    until, _ = meter.look(100.0)
-    assert 100.2 < until < 100.3
+def test_a_change_of_a_rate_keeps_the_debt() -> None:
+    slots = table()
+    slot = slots.slot_of(b"t")
+    slots.set_rate(slot, None, 10.0)
+    for count in (64, 20):
+        slots.books.debit(slot, 100, count, NOW)
+    assert slots.books.ready_at(slot, NOW) == pytest.approx(102.016)
+    slots.set_rate(slot, None, 40.0)
+    assert slots.books.ready_at(slot, NOW) == pytest.approx(100.516)
+    slots.set_rate(slot, None, None)
+    assert slots.books.ready_at(slot, NOW) <= NOW
 
 
-@both
-def test_a_change_of_a_rate_has_clients_look_and_keeps_the_debt(make: Make) -> None:
-    slots, reader = table(make), Reader()
-    meter = ClientMeter(slots, reader)
-    read(meter, producer_frame(b"t", 1))
-    slots.set_rate(1, None, 10.0)
-    assert reader.looks == 0
-    read(meter, *[send_frame(1, messages=count, payload=bytes(100)) for count in (64, 20)])
-    until, _ = meter.look(100.0)
-    assert until == pytest.approx(102.016)
-    slots.set_rate(1, None, 40.0)
-    assert reader.looks == 1
-    assert meter.look(100.0)[0] == pytest.approx(100.516)
-    slots.set_rate(1, None, None)
-    assert meter.look(100.0) == (100.0, False)
-    slots.set_rate(1, None, 40.0)
-    assert reader.looks == 2
-
-
-@both
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_rate_that_is_none_is_refused(make: Make, rate: float) -> None:
+def test_a_rate_that_is_none_is_refused(rate: float) -> None:
     with pytest.raises(ValueError, match="expected more than 0"):
-        table(make).set_rate(OTHER, rate, None)
+        table().set_rate(OTHER, rate, None)
 
 
-@both
-def test_a_walk_that_is_left_in_between_leaves_out_slots_that_were_freed(make: Make) -> None:
-    slots = table(make)
+def test_a_walk_that_is_left_in_between_leaves_out_slots_that_were_freed() -> None:
+    slots = table()
     for name in (b"a", b"b", b"c"):
         slots.books.let_go(slots.slot_of(name))
     walk = slots.walk()
@@ -221,14 +147,13 @@ def test_a_walk_that_is_left_in_between_leaves_out_slots_that_were_freed(make: M
     assert [sample.topic for sample in slots.samples()] == ["", "d"]
 
 
-@both
-def test_new_topic_begins_with_its_rate_and_an_empty_bucket(make: Make) -> None:
-    slots = table(make)
+def test_new_topic_begins_with_its_rate_and_an_empty_bucket() -> None:
+    slots = table()
     slots.begin_with(lambda slot, name: (1e6, 1e5) if name == "a" else None)
-    meter, reader = ClientMeter(slots, Reader()), ClientMeter(slots, Reader())
-    assert read(meter, producer_frame(b"a", 1), send_frame(1, payload=bytes(100_000)))
-    # The tokens of the whole frame, and of the time after which a dry bucket is ready.
-    assert 100.1 < meter.look(100.0)[0] < 100.12
-    assert not read(reader, producer_frame(b"b", 1), send_frame(1, payload=bytes(100_000)))
+    limited, free = slots.slot_of(b"a"), slots.slot_of(b"b")
+    assert not slots.books.debit(limited, 100_000, 1, NOW)
+    # The tokens of all bytes, and of the time after which a dry bucket is ready.
+    assert 100.1 < slots.books.ready_at(limited, NOW) < 100.12
+    assert slots.books.debit(free, 100_000, 1, NOW)
     slots.begin_with(None)
-    assert not read(reader, producer_frame(b"c", 1), send_frame(1, payload=bytes(100_000)))
+    assert slots.books.debit(slots.slot_of(b"c"), 100_000, 1, NOW)

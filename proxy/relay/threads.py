@@ -1,56 +1,47 @@
-"""The choice of the relay engine: threads of the native extension, or the event loop.
+"""How many threads move the bytes of relays, and why: a pure function of what the operator asked for and what is here.
 
-Rule: the choice is a pure function of what the operator asked for and what is here. Without the extension there is no
-proxy, unless its operator has asked for one that does without; every choice comes with its reason.
+Rule: without the extension there is no proxy, unless its operator has asked for one that does without.
 `proxy/app/proxy.py` chooses, `log_ports` in `proxy/app/ports.py` logs the reason, `proxy/app/start_checks.py` finds the
 error for `check-config`; the texts about the extension are in `proxy/core/native.py`.
 """
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 from proxy.config.config import Config, ConfigError, ConfigProblem
 from proxy.config.sources import COMMAND_LINE
 from proxy.config.values import MOST_DEFAULT_IO_THREADS, MOST_IO_THREADS
 from proxy.core.native import DO_WITHOUT, INSTALL, NativeExtension
 
-EngineName = Literal["native", "asyncio"]
-
 ENGINE_CLASS: Final = "RelayEngine"
 
 
 @dataclass(frozen=True, slots=True)
-class EngineChoice:
-    """The engine for relays, its threads (0 for asyncio), and why, in words for the log."""
+class RelayThreads:
+    """The threads of the native engine, 0 without the extension, and why so many, in words for the log."""
 
-    name: EngineName
-    threads: int
+    count: int
     reason: str
 
 
-EVENT_LOOP: Final = EngineChoice("asyncio", 0, "nothing was chosen yet")
+NO_THREADS: Final = RelayThreads(0, DO_WITHOUT)
 
 
-def choose_engine(config: Config, extension: NativeExtension, processors: int) -> EngineChoice:
-    """Return the engine that moves the bytes of relays.
+def choose_threads(config: Config, extension: NativeExtension, processors: int) -> RelayThreads:
+    """Return the threads that move the bytes of relays.
 
     Raises ConfigError if the extension is not here, and the configuration is not one that does without.
     """
     if config.without_extension:
-        return EngineChoice("asyncio", 0, DO_WITHOUT)
+        return NO_THREADS
     if missing := missing_engine(extension):
         expected = f"this option, because {missing}; or install it: {INSTALL}"
         raise ConfigError([ConfigProblem(COMMAND_LINE, None, DO_WITHOUT, "nothing", expected)], [])
-    if config.relay_engine == "asyncio":
-        return EngineChoice("asyncio", 0, "relayEngine=asyncio")
-    if config.num_io_threads == 0:
-        return EngineChoice("asyncio", 0, "numIOThreads=0")
     asked = config.num_io_threads
     if asked is not None:
         used = "" if asked <= MOST_IO_THREADS else f", of which {MOST_IO_THREADS} are used"
-        return EngineChoice("native", min(asked, MOST_IO_THREADS), f"numIOThreads={asked}{used}")
-    threads = min(processors, MOST_DEFAULT_IO_THREADS)
-    return EngineChoice("native", threads, f"{processors} processor{'s' * (processors > 1)}")
+        return RelayThreads(min(asked, MOST_IO_THREADS), f"numIOThreads={asked}{used}")
+    return RelayThreads(min(processors, MOST_DEFAULT_IO_THREADS), f"{processors} processor{'s' * (processors > 1)}")
 
 
 def missing_engine(extension: NativeExtension) -> str:
