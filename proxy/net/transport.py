@@ -13,18 +13,14 @@ import sys
 import termios
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from protocol.proxy_header import HostPort
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.ended_sockets import RESET_ON_CLOSE
 from proxy.net.hangup import HangupWatcher
-
-if TYPE_CHECKING:
-    from proxy.net.tls.session import TlsSession
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
@@ -44,23 +40,6 @@ class SharedReadBuffer:
     def __init__(self) -> None:
         self.large = memoryview(bytearray(LARGE_READ_BYTES))
         self.small = self.large[:SMALL_READ_BYTES]
-
-
-class Truncation(StrEnum):
-    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
-
-    INSIDE_FRAME = "inside_frame"
-    BETWEEN_FRAMES = "between_frames"
-
-
-class SealedStream:
-    """A transport with TLS, whose session the threads of relays take over."""
-
-    __slots__ = ()
-
-    def leave(self) -> "tuple[asyncio.Transport, TlsSession]":
-        """Return the plain transport and the session, with which others go on; this transport is over."""
-        raise NotImplementedError
 
 
 class Endpoint(asyncio.BufferedProtocol):

@@ -4,13 +4,19 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from proxy.core.counters import RoomCounters, SharedCounters
-from proxy.net.transport import Truncation
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 from proxy.relay.threads import NO_THREADS
 
 if TYPE_CHECKING:
     from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.pool import RelayPool
+
+
+class Truncation(StrEnum):
+    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
+
+    INSIDE_FRAME = "inside_frame"
+    BETWEEN_FRAMES = "between_frames"
 
 
 class WatchOvershoot(StrEnum):

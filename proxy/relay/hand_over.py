@@ -12,13 +12,11 @@ import asyncio
 import errno
 import fcntl
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from proxy.core.errors import DisconnectCause
-from proxy.net.transport import SMALL_READ_BYTES, SealedStream
-
-if TYPE_CHECKING:
-    from proxy.net.tls.session import TlsSession
+from proxy.net.tls.session import SealedStream, TlsSession
+from proxy.net.transport import SMALL_READ_BYTES
 
 # The order of the ends: client, broker.
 CLIENT: Final = 0

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets
 from proxy.net.away import BodyThreads
-from proxy.net.transport import Truncation
+from proxy.relay.counters import Truncation
 
 if TYPE_CHECKING:
     from proxy.net.tls.session import TlsSession

@@ -19,9 +19,9 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, TlsSession, new_session
+from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, SealedStream, TlsConfig, TlsSession, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
-from proxy.net.transport import SMALL_READ_BYTES, SealedStream
+from proxy.net.transport import SMALL_READ_BYTES
 
 # Smaller reads are opened at once: 19 key updates at most.
 COSTLY_READ_BYTES: Final = 512

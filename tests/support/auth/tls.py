@@ -9,7 +9,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
 from types import ModuleType
@@ -18,6 +18,7 @@ from typing import Any, Self
 import pytest
 import trustme
 
+from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
@@ -388,8 +389,8 @@ async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf
 def brokers_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch, tests: ModuleType) -> None:
     """Let the raw brokers of a file's tests, and the embedded brokers of all, shake hands first."""
     monkeypatch.setattr(tests, "raw_broker", tls_broker)
-    embedded = proxy_under_test.EmbeddedBroker
-    monkeypatch.setattr(proxy_under_test, "EmbeddedBroker", lambda topics, tls: embedded(topics, server_context()))
+    sealed = partial(EmbeddedBroker, tls=server_context())
+    monkeypatch.setattr(proxy_under_test, "EmbeddedBroker", lambda topics, tls: sealed(topics))
     for key, value in PemFiles.write(directory).broker_keys.items():
         monkeypatch.setitem(proxy_under_test.DEFAULTS, key, str(value))
 
