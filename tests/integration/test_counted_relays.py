@@ -1,4 +1,4 @@
-"""What both engines promise of clients that are counted: slots, limits, drips, and every byte unchanged."""
+"""What relays promise of clients that are counted: slots, limits, drips, and every byte unchanged."""
 
 import asyncio
 import random

@@ -1,4 +1,4 @@
-"""KIP-72 at the relays of both engines: one bound for all bytes that were read and not passed on (K1 to K11)."""
+"""KIP-72 at relays: one bound for all bytes that were read and not passed on (K1 to K11)."""
 
 import asyncio
 import os

@@ -44,7 +44,7 @@ async def test_each_command_has_a_line_in_either_direction_and_no_byte_is_change
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = kept_log(monkeypatch)
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         data = (producer_frame(TOPIC, 1) + send(b"secret" * 20_000) + ping()) * 5
         await pair.client.send(data)
@@ -61,7 +61,7 @@ async def test_each_command_has_a_line_in_either_direction_and_no_byte_is_change
 
 async def test_commands_that_came_with_the_handshake_have_lines_too(monkeypatch: pytest.MonkeyPatch) -> None:
     log = kept_log(monkeypatch)
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         client = await stage.client()
         early = producer_frame(TOPIC, 1) + ping() * 2_000
         await client.send(connect_frame(f"127.0.0.1:{broker.port}") + early)
@@ -73,7 +73,7 @@ async def test_commands_that_came_with_the_handshake_have_lines_too(monkeypatch:
 
 async def test_what_a_relay_said_last_is_shown_and_its_topics_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     log = kept_log(monkeypatch)
-    async with staged(relayEngine="native", proxyLogLevel=2) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=2) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         await pair.client.send(producer_frame(TOPIC, 1) + PONG_FRAME * 40)
         pair.client.close()
@@ -86,7 +86,7 @@ async def test_bytes_that_are_no_frames_end_the_lines_of_their_direction_and_not
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     log = kept_log(monkeypatch)
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         data = PONG_FRAME + b"\xff" * 100 + PONG_FRAME
         await pair.client.send(data)
@@ -98,7 +98,7 @@ async def test_bytes_that_are_no_frames_end_the_lines_of_their_direction_and_not
 
 
 async def test_a_tap_that_fails_is_reported_once_and_the_relay_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
 
         def fail(*_: object) -> None:
@@ -116,7 +116,7 @@ async def test_a_tap_that_fails_is_reported_once_and_the_relay_goes_on(monkeypat
 
 async def test_a_relay_keeps_the_level_with_which_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     log = kept_log(monkeypatch)
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         stage.proxy.live.change("proxyLogLevel", "0")
         silent = await joined(stage, broker)
@@ -139,7 +139,7 @@ async def test_tiny_frames_behind_large_ones_are_shown_a_few_at_a_time(monkeypat
 
     tiny = 5_000
     data = (framed(PONG_FRAME[8:], bytes(1 << 20)) + PONG_FRAME * tiny) * 3
-    async with staged(relayEngine="native", proxyLogLevel=1) as stage, raw_broker(greet) as broker:
+    async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         monkeypatch.setattr(RelayLog, "write", counted)
         monkeypatch.setattr(stage.proxy.sockets.loop_budget, "now", ticking(ITERATION_SECONDS))

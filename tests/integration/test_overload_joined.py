@@ -1,4 +1,4 @@
-"""Both throttles in the running proxy, from a signal that a test injects to the bytes of producers, on both engines."""
+"""Both throttles in the running proxy, from a signal that a test injects to the bytes of producers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -1,4 +1,4 @@
-"""A running proxy on both engines: ObserveOnly, files of the kernel that vanish, and whose memory counts as whose."""
+"""A running proxy: ObserveOnly, files of the kernel that vanish, and whose memory counts as whose."""
 
 import asyncio
 from collections.abc import Callable, Mapping

@@ -88,8 +88,8 @@ pub struct Direction {
     finished: bool,
     held: Held,
     /// Bytes that were sealed for the sink and have not left, and the memory of both ends' sessions.
-    sealed: usize,
-    sessions: usize,
+    sealed: u32,
+    sessions: u32,
     pipe: Option<Pipe>,
     /// When the pipe last got or gave bytes.
     pipe_moved: u64,
@@ -156,13 +156,15 @@ impl Direction {
 
     /// Returns the bytes that have been read and not written.
     pub fn held_bytes(&self) -> usize {
-        self.held.len() + self.sealed + self.pipe.as_ref().map_or(0, Pipe::filled)
+        self.held.len() + self.sealed as usize + self.pipe.as_ref().map_or(0, Pipe::filled)
     }
 
     /// Takes note of what is sealed for the sink, and of the memory of the session that opens and of the one that seals.
     pub fn note_sealed(&mut self, sealed: usize, memory: usize, stats: &Stats) {
-        if (sealed, memory) != (self.sealed, self.sessions) {
-            (self.sealed, self.sessions) = (sealed, memory);
+        // Both are less than some reads.
+        let told = (sealed as u32, memory as u32);
+        if told != (self.sealed, self.sessions) {
+            (self.sealed, self.sessions) = told;
             self.note_held(stats);
         }
     }
@@ -170,7 +172,7 @@ impl Direction {
     /// Tells what is held, and the memory that is kept for it: a pipe's is that of all that may be in it.
     pub fn note_held(&self, stats: &Stats) {
         let of_pipe = self.pipe.as_ref().filter(|pipe| pipe.filled() > 0).map_or(0, Pipe::capacity);
-        stats.lanes[self.number].set_held(self.held_bytes(), self.held.kept() + self.sessions + of_pipe);
+        stats.lanes[self.number].set_held(self.held_bytes(), self.held.kept() + self.sessions as usize + of_pipe);
     }
 
     /// Returns whether frames wait for an answer.

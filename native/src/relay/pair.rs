@@ -160,8 +160,8 @@ pub struct Pair {
     dead: [bool; 2],
     first_end: Option<usize>,
     /// The side whose stream was cut inside a frame: a FIN would say that this is all, so it gets an RST behind its bytes.
-    cut_off: Option<usize>,
-    ending: Option<Ending>,
+    cut_off: [bool; 2],
+    ending: Option<Box<Ending>>,
     unanswered: u64,
     windows: [Window; 2],
     linger: Linger,
@@ -188,7 +188,7 @@ impl Pair {
             errors: [0; 2],
             dead: [false; 2],
             first_end: None,
-            cut_off: None,
+            cut_off: [false; 2],
             ending: None,
             unanswered: 0,
             windows: [Window::new(windows.as_ref(), false), Window::new(windows.as_ref(), true)],
@@ -320,7 +320,7 @@ impl Pair {
             return;
         }
         for side in 0..2 {
-            let owes = self.directions[1 - side].held_bytes() > 0 || self.cut_off == Some(side);
+            let owes = self.directions[1 - side].held_bytes() > 0 || self.cut_off[side];
             if let Some(sealed) = self.sealed[side].as_mut().filter(|_| !owes && !self.dead[side]) {
                 sealed.close(&self.sockets[side]);
             }
@@ -352,7 +352,7 @@ impl Pair {
     fn verdict(&self, now: u64) -> Option<Over> {
         let [to_broker, to_client] = &self.directions;
         if let Some(ending) = self.ending.as_ref() {
-            let delivered = self.cut_off.is_none_or(|side| sys::unsent(self.sockets[side].as_fd()) == 0);
+            let delivered = (0..2).all(|side| !self.cut_off[side] || sys::unsent(self.sockets[side].as_fd()) == 0);
             let sent = to_broker.held_bytes() + to_client.held_bytes() == 0 && delivered;
             let over = Over { cause: ending.cause, errno: ending.errno, abrupt: !sent };
             return (sent || now >= ending.deadline()).then_some(over);
@@ -378,7 +378,7 @@ impl Pair {
             // An RST in the middle of an answer is a cut, too.
             let inside = self.sealed[side].as_ref().is_some_and(|sealed| sealed.inside_frame());
             if inside && (side == 1 || cause == Cause::Cut) && cause != Cause::Tls {
-                self.cut_off = Some(1 - side);
+                self.cut_off[1 - side] = true;
             }
             self.end(cause, errno, turn.now);
         }
@@ -417,12 +417,12 @@ impl Pair {
     }
 
     fn end(&mut self, cause: Cause, errno: i32, now: u64) {
-        self.ending = Some(self.ending_at(cause, errno, now, self.linger.stall_ms));
+        self.ending = Some(Box::new(self.ending_at(cause, errno, now, self.linger.stall_ms)));
     }
 
     fn ending_at(&self, cause: Cause, errno: i32, now: u64, stall_ms: u64) -> Ending {
         let latest = now.saturating_add(self.linger.longest_ms);
-        let look_ms = if self.cut_off.is_some() { DELIVERY_LOOK_MS } else { LOOK_MS };
+        let look_ms = if self.cut_off.contains(&true) { DELIVERY_LOOK_MS } else { LOOK_MS };
         let looks_at = now + look_ms.min(stall_ms);
         Ending { cause, errno, stall_ms, latest, taken_at: now, looks_at, look_ms, untaken: self.untaken() }
     }
@@ -495,7 +495,7 @@ impl Pair {
                 earlier.stall_ms = earlier.stall_ms.min(stall_ms);
                 earlier.looks_at = earlier.looks_at.min(ending.looks_at);
             }
-            None => self.ending = Some(ending),
+            None => self.ending = Some(Box::new(ending)),
         }
         for number in 0..2 {
             self.directions[number].closing = true;
@@ -509,8 +509,8 @@ impl Pair {
 
     /// Says how the pair ends if it ends at once.
     pub fn aborted(&self, cause: Cause) -> Over {
-        match self.ending {
-            Some(Ending { cause, errno, .. }) => Over { cause, errno, abrupt: true },
+        match self.ending.as_deref() {
+            Some(&Ending { cause, errno, .. }) => Over { cause, errno, abrupt: true },
             None => Over { cause, errno: 0, abrupt: true },
         }
     }
@@ -536,13 +536,12 @@ impl Pair {
                 Truncated::InsideFrame => ENDED_INSIDE_FRAME,
             };
         }
-        if self.cut_off.is_some() {
+        if self.cut_off.contains(&true) {
             self.unanswered |= ENDED_INSIDE_FRAME;
         }
         let mut teller = Teller { pair: self.stats.id, events: turn.events };
         let held = [1, 0].map(|number: usize| self.directions[number].held_bytes() > 0);
-        let cut_off = [0, 1].map(|side| self.cut_off == Some(side));
-        for (((socket, dead), cut), cut_off) in self.sockets.into_iter().zip(self.dead).zip(held).zip(cut_off) {
+        for (((socket, dead), cut), cut_off) in self.sockets.into_iter().zip(self.dead).zip(held).zip(self.cut_off) {
             let _ = sys::epoll_remove(epoll, socket.as_raw_fd());
             // A FIN would say that this is all.
             let cut = (cut && over.abrupt) || cut_off;
