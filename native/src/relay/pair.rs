@@ -382,11 +382,10 @@ impl Pair {
             }
             self.end(cause, errno, turn.now);
         }
-        if self.directions[1 - side].drop_all() {
+        if self.drop_for(side) {
             self.unanswered |= DROPPED_AT_END;
         }
         self.directions[1 - side].closing = true;
-        self.note_held(1 - side);
         if first {
             self.last_words(side, turn);
         }
@@ -411,9 +410,20 @@ impl Pair {
         }
         if matches!(step, Step::SinkFailed(_)) {
             self.dead[1 - side] = true;
-            self.directions[side].drop_all();
+            self.drop_for(1 - side);
         }
         self.note_held(side);
+    }
+
+    /// Drops what is held for a side that is gone; returns whether frames waited among it.
+    fn drop_for(&mut self, side: usize) -> bool {
+        let waited = self.directions[1 - side].drop_all();
+        if let Some(sealed) = &mut self.sealed[side] {
+            sealed.drop_unsent();
+        }
+        self.note_sealed();
+        self.note_held(1 - side);
+        waited
     }
 
     fn end(&mut self, cause: Cause, errno: i32, now: u64) {

@@ -174,6 +174,11 @@ impl Sealed {
         let _ = self.flush(socket);
     }
 
+    /// Drops what is sealed: the socket is gone.
+    pub fn drop_unsent(&mut self) {
+        (self.unsent, self.left) = (Vec::new(), 0);
+    }
+
     /// Returns the sealed bytes that the socket has still to take.
     pub fn unsent(&self) -> usize {
         self.unsent.len() - self.left
