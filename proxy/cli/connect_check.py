@@ -34,8 +34,8 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.requests.topic_lists.service import OUTCOMES
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
-# What a broker says with which nothing was agreed on; some say nothing.
-_NOT_AGREED: Final = ("alert HandshakeFailure", "alert ProtocolVersion", "the peer ended the connection in it")
+# How a handshake ends in which nothing was agreed on; some brokers say nothing.
+_NOT_AGREED: Final = ('alert "handshake failure"', 'alert "protocol version"', "the peer ended the connection in it")
 _NEEDED: Final = (
     "it needs TLS 1.2 or 1.3, suites of ECDHE with AES-GCM or ChaCha20, a key of RSA, P-256, P-384, P-521 or Ed25519; "
     f"or it wants a certificate ({Config.broker_client_certificate_file_path.name})"

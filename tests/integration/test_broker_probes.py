@@ -15,7 +15,8 @@ from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import Failure
 from proxy.cli.main import main
 from tests.support.auth.tls import PemFiles, server_context
-from tests.support.clients.async_client import LOOPBACK
+from tests.support.brokers.raw_broker import raw_broker, silence
+from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.ports import free_port
@@ -171,7 +172,25 @@ async def test_a_broker_with_old_suites_alone_is_told_what_it_needs(
     old.maximum_version = ssl.TLSVersion.TLSv1_2
     old.set_ciphers("ECDHE-ECDSA-AES128-SHA256")
     async with EmbeddedBroker(tls=old) as broker:
-        keys = files.broker_keys | {"brokerServiceURLTLS": f"pulsar+ssl://localhost:{broker.port}"}
-        flags = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
-        assert await asyncio.to_thread(main, ["check-config", "--connect", "--json", *flags]) == 1
-        assert "suites of ECDHE with AES-GCM" in capsys.readouterr().out
+        assert "suites of ECDHE with AES-GCM" in await told(capsys, files, broker.port)
+
+
+@pytest.mark.parametrize("alert", [40, 70], ids=["handshake failure", "protocol version"])
+async def test_a_broker_that_refuses_a_handshake_by_an_alert_is_told_what_it_needs(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, alert: int
+) -> None:
+    async def refuse(peer: AsyncClient) -> None:
+        await peer.receive(1)
+        await peer.send(bytes((21, 3, 3, 0, 2, 2, alert)))
+        await silence(peer)
+
+    async with raw_broker(refuse) as broker:
+        assert "suites of ECDHE with AES-GCM" in await told(capsys, PemFiles.write(tmp_path), broker.port)
+
+
+async def told(capsys: pytest.CaptureFixture[str], files: PemFiles, port: int) -> str:
+    """Return what a check says that must fail at a broker with TLS."""
+    keys = files.broker_keys | {"brokerServiceURLTLS": f"pulsar+ssl://localhost:{port}"}
+    flags = [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+    assert await asyncio.to_thread(main, ["check-config", "--connect", "--json", *flags]) == 1
+    return capsys.readouterr().out
