@@ -371,14 +371,9 @@ impl Engine {
         self.stats(pair).map(|stats| stats.record(self.clock.now()))
     }
 
-    /// Returns the relay pool, if it has a limit: the event loop books its own bytes there, too.
-    pub fn pool(&self) -> Option<&Pool> {
-        self.pool.as_deref()
-    }
-
-    /// Returns the numbers of the relay pool.
+    /// Returns the numbers of the relay pool, if it has a limit.
     pub fn pool_record(&self) -> Option<PoolRecord> {
-        self.pool().map(Pool::record)
+        self.pool.as_deref().map(Pool::record)
     }
 
     /// Returns the kernel memory of all sockets towards brokers, and of all towards clients, as of the last second.

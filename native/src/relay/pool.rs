@@ -54,7 +54,7 @@ struct Books {
     depleted: Span,
 }
 
-/// Where a thread, or the event loop, waits for memory.
+/// Where a thread waits for memory.
 struct Door {
     waits: AtomicBool,
     bell: OwnedFd,
@@ -71,7 +71,7 @@ pub struct PoolRecord {
     pub depleted_ms: u64,
 }
 
-/// What all threads share. `used` counts the event loop's bytes, too.
+/// What all threads share.
 pub struct Pool {
     limit: i64,
     /// Nothing at all is read above this: the kernel took less than it had room for.
@@ -79,7 +79,7 @@ pub struct Pool {
     used: AtomicI64,
     /// Directions that wait, of all doors.
     waiting: AtomicUsize,
-    /// One for each thread, and the event loop's, which is the last.
+    /// One for each thread.
     doors: Vec<Door>,
     next_door: AtomicUsize,
     overshoots: AtomicU64,
@@ -89,13 +89,13 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// Makes a pool that is empty, with one door for each of `threads` and one for the event loop.
+    /// Makes a pool that is empty, with one door for each of `threads`.
     pub fn new(limit: u64, threads: usize, buffer_bytes: usize, clock: Clock) -> io::Result<Self> {
         let mut doors = Vec::new();
-        for _ in 0..=threads {
+        for _ in 0..threads {
             doors.push(Door { waits: AtomicBool::new(false), bell: sys::eventfd()? });
         }
-        let reads = ((threads + 1) * buffer_bytes) as i64;
+        let reads = (threads * buffer_bytes) as i64;
         Ok(Pool {
             limit: limit as i64,
             hard: limit as i64 + reads,
@@ -109,19 +109,9 @@ impl Pool {
         })
     }
 
-    /// Returns the door of the event loop.
-    pub fn loop_door(&self) -> usize {
-        self.doors.len() - 1
-    }
-
     /// Returns the descriptor that becomes readable when a door may give turns.
     pub fn bell(&self, door: usize) -> RawFd {
         self.doors[door].bell.as_raw_fd()
-    }
-
-    /// Forgets that a door's bell rang, for those that watch its level.
-    pub fn heard(&self, door: usize) {
-        sys::clear(&self.doors[door].bell);
     }
 
     /// Returns whether anything is free.

@@ -7,14 +7,12 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 
 use super::engine::{Engine, Limits, Order, Refused};
-use super::meter::Meter;
 use super::producers::{self, Sink, Stop};
 use super::queue::{Command, Event, Linger};
 use super::scanner;
-use super::slots::{Books, Hold, TokenBucket};
-use super::stats::{Record, Stats, PAUSED_BY_WATCH, RECORD};
+use super::slots::{Books, TokenBucket};
+use super::stats::{Record, PAUSED_BY_WATCH, RECORD};
 use super::tap::Tapped;
-use super::watch::Teller;
 use crate::python_tls::TlsSession;
 
 type EventTuple = (u64, u64, u64, u64, u64, u64, u64);
@@ -27,8 +25,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<FrameScanner>()?;
     module.add_class::<SlotBooks>()?;
     module.add_class::<Bucket>()?;
-    module.add_class::<ProducerScanner>()?;
-    module.add_class::<ClientMeter>()
+    module.add_class::<ProducerScanner>()
 }
 
 fn os_error(error: &std::io::Error) -> PyErr {
@@ -277,48 +274,6 @@ impl RelayEngine {
         Some((found.limit, found.used, found.muted, found.muted_ms, found.overshoots, found.depleted_ms))
     }
 
-    /// The descriptor that is readable when the event loop's own relays may have their turns; -1 without a pool.
-    #[getter]
-    fn pool_fd(&self) -> i32 {
-        self.engine.pool().map_or(-1, |pool| pool.bell(pool.loop_door()))
-    }
-
-    fn pool_scarce(&self) -> bool {
-        self.engine.pool().is_some_and(|pool| pool.scarce())
-    }
-
-    fn pool_free(&self) -> bool {
-        self.engine.pool().is_none_or(|pool| pool.free())
-    }
-
-    /// Books bytes that a relay of the event loop holds.
-    fn pool_change(&self, before: u64, after: u64) {
-        if let Some(pool) = self.engine.pool() {
-            pool.change(before, after);
-        }
-    }
-
-    /// Books the directions of the event loop that wait.
-    fn pool_wait(&self, before: usize, after: usize) {
-        if let Some(pool) = self.engine.pool() {
-            pool.wait_at(pool.loop_door(), before, after);
-        }
-    }
-
-    /// Forgets that `pool_fd` was readable.
-    fn pool_heard(&self) {
-        if let Some(pool) = self.engine.pool() {
-            pool.heard(pool.loop_door());
-        }
-    }
-
-    /// Has another thread go on: the event loop needs no more.
-    fn pool_ring(&self) {
-        if let Some(pool) = self.engine.pool().filter(|pool| pool.free()) {
-            pool.ring();
-        }
-    }
-
     fn stop(&self, py: Python<'_>) {
         py.detach(|| self.engine.stop());
     }
@@ -431,21 +386,8 @@ impl SlotBooks {
         self.books.let_go(slot);
     }
 
-    #[getter]
-    fn max_pause_millis(&self) -> u64 {
-        self.books.max_pause_ms()
-    }
-
     fn set_max_pause_millis(&self, millis: u64) {
         self.books.set_max_pause_ms(millis);
-    }
-
-    fn count_forced(&self) {
-        self.books.count_forced();
-    }
-
-    fn count_unreadable(&self) {
-        self.books.count_unreadable();
     }
 
     fn counts(&self) -> (u64, u64, u64) {
@@ -540,41 +482,5 @@ impl ProducerScanner {
             from += resume;
         }
         found.0
-    }
-}
-
-/// The meter of one direction, as a thread uses one; for the micro benchmark.
-#[pyclass(module = "pulsar_proxy_native")]
-struct ClientMeter {
-    meter: Meter,
-    books: Arc<Books>,
-    stats: Stats,
-    events: Vec<Event>,
-}
-
-#[pymethods]
-impl ClientMeter {
-    #[new]
-    fn new(books: &SlotBooks) -> Self {
-        let books = Arc::clone(&books.books);
-        let meter = Meter::new(Arc::clone(&books), 0.0);
-        ClientMeter { meter, books, stats: Stats::new(1, 0, 0), events: Vec::new() }
-    }
-
-    /// Returns how many bytes may pass: fewer than all if a PRODUCER waits for its slot.
-    fn scan(&mut self, data: &[u8]) -> usize {
-        let mut teller = Teller { pair: 1, events: &mut self.events };
-        self.meter.scan(data, 0, &self.stats, &mut teller).passing
-    }
-
-    /// Answers the last PRODUCER, and scans the bytes that waited.
-    fn assign(&mut self, slot: u32, waiting: &[u8]) {
-        let Some(event) = self.events.pop() else {
-            return;
-        };
-        let behind = self.meter.assigned(event.values[0], Hold::new(&self.books, slot));
-        let rest = behind.and_then(|behind| waiting.get(behind..)).unwrap_or_default();
-        let mut teller = Teller { pair: 1, events: &mut self.events };
-        self.meter.scan(rest, 0, &self.stats, &mut teller);
     }
 }

@@ -17,10 +17,6 @@ MESSAGES_FLOOR: Final = 64.0
 class SlotBooks(Protocol):
     """The class `SlotBooks` of the extension. Times are those of the loop's clock, in seconds."""
 
-    @property
-    def max_pause_millis(self) -> int:
-        """Return how long a pause for a rate may last before one frame passes."""
-
     def set_max_pause_millis(self, millis: int) -> None:
         """Change how long a pause for a rate may last."""
 
@@ -49,12 +45,6 @@ class SlotBooks(Protocol):
 
     def let_go(self, slot: int) -> None:
         """Count one producer less."""
-
-    def count_forced(self) -> None:
-        """Count a frame that passes because its pause was too long."""
-
-    def count_unreadable(self) -> None:
-        """Count a connection whose sizes made no sense."""
 
     def counts(self) -> tuple[int, int, int]:
         """Return what is counted in all: frames that were forced, PRODUCERs not asked for, unreadable connections."""
