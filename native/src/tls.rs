@@ -224,8 +224,7 @@ fn client_verifier(
         builder = builder.allow_unauthenticated();
     }
     let inner = builder.build().map_err(|error| unusable("lists", error))?;
-    let algorithms = provider.signature_verification_algorithms;
-    Ok(Arc::new(ClientVerifier { inner, pinned: settings.roots.clone(), algorithms }))
+    Ok(Arc::new(ClientVerifier { inner, trusted: Trusted::new(settings, provider) }))
 }
 
 /// Certificates of clients: those that an authority has signed, and those that stand in the file themselves, as with
@@ -233,8 +232,7 @@ fn client_verifier(
 #[derive(Debug)]
 struct ClientVerifier {
     inner: Arc<dyn ClientCertVerifier>,
-    pinned: Vec<Vec<u8>>,
-    algorithms: WebPkiSupportedAlgorithms,
+    trusted: Trusted,
 }
 
 impl ClientCertVerifier for ClientVerifier {
@@ -254,7 +252,7 @@ impl ClientCertVerifier for ClientVerifier {
     ) -> Result<ClientCertVerified, Error> {
         few(intermediates)?;
         match self.inner.verify_client_cert(end_entity, intermediates, now) {
-            Err(error) if is_pinned(&self.pinned, end_entity, &error) => {
+            Err(error) if self.trusted.pins(end_entity, &error) => {
                 fields::check_times(end_entity, now)?;
                 Ok(ClientCertVerified::assertion())
             }
@@ -268,7 +266,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        signed_in_tls12(message, cert, dss, &self.algorithms, &self.pinned)
+        self.trusted.signed_in_tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -277,7 +275,7 @@ impl ClientCertVerifier for ClientVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        signed_in_tls13(message, cert, dss, &self.algorithms, &self.pinned)
+        self.trusted.signed_in_tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -295,50 +293,61 @@ fn few(intermediates: &[CertificateDer<'_>]) -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether a certificate is refused only because nobody else has signed it, and is trusted by name.
-fn is_pinned(pinned: &[Vec<u8>], certificate: &CertificateDer<'_>, error: &Error) -> bool {
-    let unsigned =
-        matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)));
-    unsigned && pinned.iter().any(|each| each.as_slice() == certificate.as_ref())
+/// The certificates of the trust file, and the ways to sign that count.
+#[derive(Debug)]
+struct Trusted {
+    certificates: Vec<Vec<u8>>,
+    algorithms: WebPkiSupportedAlgorithms,
 }
 
-/// Checks that the owner of a certificate takes part in the handshake. rustls reads none of version 1, but its key.
-fn signed_in_tls13(
-    message: &[u8],
-    cert: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-    algorithms: &WebPkiSupportedAlgorithms,
-    pinned: &[Vec<u8>],
-) -> Result<HandshakeSignatureValid, Error> {
-    match verify_tls13_signature(message, cert, dss, algorithms) {
-        Err(error) if is_pinned(pinned, cert, &error) => {
-            let key = fields::key(cert).ok_or(CertificateError::BadEncoding)?;
-            verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(key), dss, algorithms)
-        }
-        other => other,
+impl Trusted {
+    fn new(settings: &Settings, provider: &CryptoProvider) -> Trusted {
+        Trusted { certificates: settings.roots.clone(), algorithms: provider.signature_verification_algorithms }
     }
-}
 
-/// The same; rustls does not read keys here, either.
-fn signed_in_tls12(
-    message: &[u8],
-    cert: &CertificateDer<'_>,
-    dss: &DigitallySignedStruct,
-    algorithms: &WebPkiSupportedAlgorithms,
-    pinned: &[Vec<u8>],
-) -> Result<HandshakeSignatureValid, Error> {
-    match verify_tls12_signature(message, cert, dss, algorithms) {
-        Err(error) if is_pinned(pinned, cert, &error) => {
-            let (kind, key) = fields::key(cert).and_then(fields::parts).ok_or(CertificateError::BadEncoding)?;
-            let usable = algorithms.mapping.iter().filter(|(scheme, _)| *scheme == dss.scheme);
-            usable
-                .flat_map(|(_, algorithms)| algorithms.iter())
-                .filter(|each| each.public_key_alg_id().as_ref() == kind)
-                .find_map(|each| each.verify_signature(key, message, dss.signature()).ok())
-                .map(|()| HandshakeSignatureValid::assertion())
-                .ok_or(CertificateError::BadSignature.into())
+    /// Whether a certificate is refused only because nobody else has signed it, and is trusted by name.
+    fn pins(&self, certificate: &CertificateDer<'_>, error: &Error) -> bool {
+        let unsigned =
+            matches!(error, Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::Other(_)));
+        unsigned && self.certificates.iter().any(|each| each.as_slice() == certificate.as_ref())
+    }
+
+    /// Checks that the owner of a certificate takes part in the handshake. rustls reads none of version 1, but its key.
+    fn signed_in_tls13(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match verify_tls13_signature(message, cert, dss, &self.algorithms) {
+            Err(error) if self.pins(cert, &error) => {
+                let key = fields::key(cert).ok_or(CertificateError::BadEncoding)?;
+                verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(key), dss, &self.algorithms)
+            }
+            other => other,
         }
-        other => other,
+    }
+
+    /// The same; rustls does not read keys here, either.
+    fn signed_in_tls12(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        match verify_tls12_signature(message, cert, dss, &self.algorithms) {
+            Err(error) if self.pins(cert, &error) => {
+                let (kind, key) = fields::key(cert).and_then(fields::parts).ok_or(CertificateError::BadEncoding)?;
+                let usable = self.algorithms.mapping.iter().filter(|(scheme, _)| *scheme == dss.scheme);
+                usable
+                    .flat_map(|(_, algorithms)| algorithms.iter())
+                    .filter(|each| each.public_key_alg_id().as_ref() == kind)
+                    .find_map(|each| each.verify_signature(key, message, dss.signature()).ok())
+                    .map(|()| HandshakeSignatureValid::assertion())
+                    .ok_or(CertificateError::BadSignature.into())
+            }
+            other => other,
+        }
     }
 }
 
@@ -347,9 +356,8 @@ fn signed_in_tls12(
 struct ServerVerifier {
     /// None: nobody checks.
     inner: Option<Arc<WebPkiServerVerifier>>,
-    pinned: Vec<Vec<u8>>,
     check_name: bool,
-    algorithms: WebPkiSupportedAlgorithms,
+    trusted: Trusted,
 }
 
 impl ServerVerifier {
@@ -364,12 +372,7 @@ impl ServerVerifier {
                 Some(builder.build().map_err(|error| unusable("lists", error))?)
             }
         };
-        Ok(ServerVerifier {
-            inner,
-            pinned: settings.roots.clone(),
-            check_name: settings.check_name,
-            algorithms: provider.signature_verification_algorithms,
-        })
+        Ok(ServerVerifier { inner, check_name: settings.check_name, trusted: Trusted::new(settings, provider) })
     }
 }
 
@@ -391,7 +394,7 @@ impl ServerCertVerifier for ServerVerifier {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.check_name => Ok(ServerCertVerified::assertion()),
-            Err(error) if is_pinned(&self.pinned, end_entity, &error) => {
+            Err(error) if self.trusted.pins(end_entity, &error) => {
                 fields::check_times(end_entity, now)?;
                 if self.check_name {
                     let parsed = rustls::server::ParsedCertificate::try_from(end_entity)?;
@@ -409,7 +412,7 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        signed_in_tls12(message, cert, dss, &self.algorithms, &self.pinned)
+        self.trusted.signed_in_tls12(message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -418,11 +421,11 @@ impl ServerCertVerifier for ServerVerifier {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        signed_in_tls13(message, cert, dss, &self.algorithms, &self.pinned)
+        self.trusted.signed_in_tls13(message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.algorithms.supported_schemes()
+        self.trusted.algorithms.supported_schemes()
     }
 }
 
