@@ -12,11 +12,14 @@ import asyncio
 import errno
 import fcntl
 import os
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from proxy.core.errors import DisconnectCause
-from proxy.net.tls.session import SealedStream, TlsSession
 from proxy.net.transport import SMALL_READ_BYTES
+
+if TYPE_CHECKING:
+    from proxy.net.tls.session import TlsSession
+    from proxy.net.tls.transport import TlsTransport
 
 # The order of the ends: client, broker.
 CLIENT: Final = 0
@@ -98,8 +101,8 @@ class HandOver:
         for end in self.ends:
             assert end.transport is not None
             end.hand_over = self
-            if isinstance(end.transport, SealedStream):
-                end.transport, end.session = end.transport.leave()
+            if end.transport.get_extra_info("tls_session") is not None:
+                end.transport, end.session = cast("TlsTransport", end.transport).leave()
             end.transport.set_protocol(end)
         self.drained()
 

@@ -113,7 +113,7 @@ def key_block(der: bytes) -> bytes:
 
 @contextmanager
 def memory_file(contents: bytes) -> Iterator[str]:
-    """Give the path of a file that is on no disk: Python's `ssl` takes keys and revocation lists from files only."""
+    """Yield the path of a file that is on no disk: Python's `ssl` takes keys and revocation lists from files only."""
     with os.fdopen(os.memfd_create("tls"), "wb") as file:
         file.write(contents)
         file.flush()

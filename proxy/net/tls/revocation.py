@@ -48,7 +48,7 @@ def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[
 
 
 def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
-    """Have a context for https refuse what is in these lists."""
+    """Make a context for https refuse what is in these lists."""
     with memory_file(b"".join(block(b"X509 CRL", each) for each in lists)) as path:
         context.load_verify_locations(path)
     # As in other proxies, each authority of a chain needs a list.

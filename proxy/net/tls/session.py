@@ -1,6 +1,5 @@
 """The session of TLS in the native extension, as the loop uses it (`native/src/python_tls.rs`)."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
@@ -48,16 +47,6 @@ class TlsSession(Protocol):
 
     def peer_certificates(self) -> Sequence[bytes]:
         """Return the peer's certificates as DER, its own first."""
-
-
-class SealedStream:
-    """A transport with TLS, whose session the threads of relays take over."""
-
-    __slots__ = ()
-
-    def leave(self) -> tuple[asyncio.Transport, TlsSession]:
-        """Return the plain transport and the session, with which others go on; this transport is over."""
-        raise NotImplementedError
 
 
 def new_config(**settings: Any) -> TlsConfig:

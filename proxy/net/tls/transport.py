@@ -19,7 +19,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, SealedStream, TlsConfig, TlsSession, new_session
+from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, TlsSession, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
 
@@ -45,7 +45,7 @@ class TlsPhase(Enum):
 OPEN: Final = TlsPhase.OPEN
 
 
-class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
+class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     """A TLS connection, between the plain transport and the endpoint.
 
     When the handshake is done, `make_protocol` is called and its protocol gets `connection_made`; `on_step` is called
@@ -117,7 +117,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss on; if TLS failed, with that reason instead of `exc`."""
-        # An RST is an end without close_notify, as a bare FIN is: `truncation` tells relays of it.
         self._ended = True
         protocol, self._protocol = self._protocol, None
         if self._phase is TlsPhase.HANDSHAKE:
@@ -129,7 +128,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
         self._raw = None
 
     def eof_received(self) -> bool:
-        """Treat a FIN as the end of the stream, even without close_notify; `truncation` tells relays of that."""
+        """Treat a FIN as the end of the stream, even without close_notify."""
         if self._phase is TlsPhase.HANDSHAKE:
             self._refuse(TlsFailed(DisconnectCause.TLS_HANDSHAKE_FAILED, "gone", "the peer ended the connection in it"))
         elif self._halted and self._session.flags & MORE:
@@ -380,6 +379,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol, SealedStream):
         return not self._paused
 
     def leave(self) -> tuple[asyncio.Transport, TlsSession]:
+        """Return the plain transport and the session, with which a relay's thread goes on; this transport is over."""
         raw, self._raw, self._protocol = self._raw, None, None
         assert raw is not None
         self._phase = TlsPhase.CLOSING
