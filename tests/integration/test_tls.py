@@ -143,6 +143,8 @@ async def test_a_plain_side_is_told_of_close_notify_and_may_still_answer(files: 
 
 # The second frame is complete or not; the sizes of all frames are known to both sides.
 WHOLE = frame_of(b"x" * 10) + frame_of(b"y" * 70_000)
+# Whoever is in between can change a record, but seal none.
+BAD_RECORD = b"\x17\x03\x03\x00\x40" + bytes(64)
 
 
 @pytest.mark.threat("stream-cut-off")
@@ -154,6 +156,7 @@ WHOLE = frame_of(b"x" * 10) + frame_of(b"y" * 70_000)
         (3, "fin", "truncated", "inside_frame"),
         (69_990, "fin", "truncated", "inside_frame"),
         (1, "reset", "connection_reset", "inside_frame"),
+        (1, "bad_record", "tls_error", "inside_frame"),
         (0, "fin", "", "between_frames"),
         (1, "close_notify", "", ""),
     ],
@@ -168,7 +171,9 @@ async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
         assert await client.receive(len(came)) == came
         if end == "close_notify":
             await AsyncClient.send(broker, broker.sealer.say_close_notify())
-        if end == "reset":
+        if end == "bad_record":
+            await AsyncClient.send(broker, BAD_RECORD)
+        elif end == "reset":
             broker.reset()
         else:
             broker.fin()
@@ -180,10 +185,15 @@ async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
         assert not cause or stage.caused(cause) == 1
 
 
-async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(files: PemFiles) -> None:
+@pytest.mark.threat("stream-cut-off")
+@pytest.mark.parametrize("end", ["fin", "bad_record"])
+async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(files: PemFiles, end: str) -> None:
     async with joined(files, client_tls=True, broker_tls=False) as (stage, client, broker):
         await client.send(WHOLE[:-1])
-        client.fin()
+        if end == "bad_record":
+            await AsyncClient.send(client, BAD_RECORD)
+        else:
+            client.fin()
         assert await broker.receive(len(WHOLE) - 1) == WHOLE[:-1]
         assert await reset(broker.sock)
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")

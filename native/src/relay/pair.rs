@@ -375,9 +375,9 @@ impl Pair {
                 (_, 0) => Cause::ClientReset,
                 _ => Cause::BrokerReset,
             };
-            // An RST in the middle of an answer is a cut, too.
+            // A record that is no good is a cut, too, and so is an RST in the middle of an answer.
             let inside = self.sealed[side].as_ref().is_some_and(|sealed| sealed.inside_frame());
-            if inside && (side == 1 || cause == Cause::Cut) && cause != Cause::Tls {
+            if inside && (side == 1 || matches!(cause, Cause::Cut | Cause::Tls)) {
                 self.cut_off[1 - side] = true;
             }
             self.end(cause, errno, turn.now);
