@@ -61,6 +61,22 @@ async def test_a_certificate_that_is_revoked_later_is_refused_after_a_reload(fil
         await before.ping()
 
 
+@pytest.mark.threat("revoked-certificate")
+@pytest.mark.parametrize("age", [1, 7, 8])
+async def test_a_list_that_was_added_to_the_file_counts_unless_it_is_the_older_one(
+    files: PemFiles, tmp_path: Path, age: int
+) -> None:
+    leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
+    added = revocation_list(revoked=[leaf], age=timedelta(days=age))
+    lists.write_bytes(revocation_list() + added)
+    async with staged(**demanding(files, lists)) as stage:
+        context = client_context(own=leaf)
+        if age <= 7:
+            await refused(stage, context)
+        else:
+            await (await tls_client(stage, context)).connect()
+
+
 async def test_an_expired_list_is_not_loaded_and_the_old_one_stays_in_force(files: PemFiles, tmp_path: Path) -> None:
     leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
     lists.write_bytes(revocation_list())

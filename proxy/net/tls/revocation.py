@@ -7,6 +7,7 @@ the log of handshakes would say why.
 import ssl
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import count
 from typing import Final
 
 from proxy.net.tls.expiry import der_element, der_time
@@ -32,19 +33,20 @@ def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[
         lists = [der for _, der in found]
         if not lists:
             raise BadTlsSetting(key, repr(path), _EXPECTED)
-        expiries = [_expiry(der) for der in lists]
+        times = [found for der in lists if (found := _times(der))]
     except BadTlsSetting:
         raise
     except ValueError as error:
         raise BadTlsSetting(key, repr(path), _EXPECTED) from error
-    if None in expiries:
+    if len(times) < len(lists):
         expected = "lists of version 2 (`openssl ca -gencrl -crlexts crl_ext`, with `crlNumber` in that section)"
         raise BadTlsSetting(key, f"{path!r} with a list of version 1, or without an end", expected)
-    first = min(each for each in expiries if each is not None)
+    first = min(ends for _, ends in times)
     if first <= now:
         ended = datetime.fromtimestamp(first, UTC).isoformat(timespec="seconds")
         raise BadTlsSetting(key, f"{path!r} with a list that expired at {ended}", "lists that are in force")
-    return lists, first
+    # Sessions look into the first list of an authority: the newest, and of equals the one that was added last.
+    return [der for *_, der in sorted(zip(times, count(), lists, strict=False), reverse=True)], first
 
 
 def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
@@ -55,20 +57,22 @@ def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN
 
 
-def _expiry(der: bytes) -> float | None:
-    """Return the Unix time of `nextUpdate` of a list (RFC 5280, 5.1); None for a list that sessions do not take.
+def _times(der: bytes) -> tuple[float, float] | None:
+    """Return the Unix times of `thisUpdate` and `nextUpdate` of a list (RFC 5280, 5.1); None if sessions do not take it.
 
-    They take those of the RFC: of version 2, with this field and with extensions.
+    They take those of the RFC: of version 2, with both fields and with extensions.
     """
     outer, _ = der_element(der, _SEQUENCE)
     rest, _ = der_element(outer, _SEQUENCE)
     if rest[:1] != bytes((_INTEGER,)):
         return None
-    for _ in ("version", "signature", "issuer", "this update"):
+    for _ in ("version", "signature", "issuer"):
         _, rest = der_element(rest)
+    began = der_time(rest)
+    _, rest = der_element(rest)
     if rest[:1] not in _TIMES:
         return None
-    found = der_time(rest)
+    ends = der_time(rest)
     while rest and rest[:1] != _EXTENSIONS:
         _, rest = der_element(rest)
-    return found if rest else None
+    return (began, ends) if rest else None

@@ -16,14 +16,15 @@ def revocation_list(
     revoked: Iterable[trustme.LeafCert] = (),
     valid: timedelta = timedelta(days=1),
     numbered: bool = True,
+    age: timedelta = timedelta(days=7),
 ) -> bytes:
-    """Return the list of an authority, as PEM, that names `revoked` and began a week ago."""
+    """Return the list of an authority, as PEM, that names `revoked`."""
     issuer = authority(of)
     certificate = x509.load_pem_x509_certificate(issuer.cert_pem.bytes())
     key = serialization.load_pem_private_key(issuer.private_key_pem.bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     now = datetime.now(UTC)
-    builder = x509.CertificateRevocationListBuilder(certificate.subject, now - timedelta(days=7), now + valid)
+    builder = x509.CertificateRevocationListBuilder(certificate.subject, now - age, now + valid)
     if numbered:
         builder = builder.add_extension(x509.CRLNumber(1), critical=False)
     for leaf in revoked:
