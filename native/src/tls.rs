@@ -1076,6 +1076,10 @@ fn incompatible(why: &PeerIncompatible) -> String {
         | PeerIncompatible::Tls12NotOfferedOrEnabled
         | PeerIncompatible::ServerDoesNotSupportTls12Or13
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig => "no version in common".to_owned(),
+        // rustls looks for it first, and no hello before TLS 1.2 has it.
+        PeerIncompatible::SignatureAlgorithmsExtensionRequired => {
+            "no version in common: the client names no way to sign, as before TLS 1.2".to_owned()
+        }
         other => words(other),
     }
 }

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.auth.tls import PemFiles, tls_client
+from proxy.net.tls.session import new_session
+from tests.support.auth.tls import PemFiles, served_config, tls_client
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import staged
 
@@ -33,3 +34,12 @@ async def test_versions_before_1_2_end_in_an_alert(tmp_path: Path, narrowed: str
             assert answer[5] == FATAL, hex(version)
             assert answer[6] in (HANDSHAKE_FAILURE, PROTOCOL_VERSION), hex(version)
         await (await tls_client(stage)).connect()
+
+
+@pytest.mark.parametrize("version", [0x0301, 0x0302])
+def test_the_operator_is_told_that_a_client_is_too_old(version: int) -> None:
+    session = new_session(served_config(), "")
+    session.receive(hello(version), memoryview(bytearray()))
+    assert session.failure is not None
+    assert session.failure[0] == "version_or_cipher"
+    assert session.failure[1].startswith("no version in common")
