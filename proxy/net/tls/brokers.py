@@ -54,10 +54,11 @@ class BrokerTls:
         except ValueError as error:
             # Some names that resolve are not allowed in certificates.
             raise failed(DisconnectCause.TLS_HANDSHAKE_FAILED, error.args) from error
-        await self._loop.create_connection(lambda: transport, sock=sock)
         try:
+            await self._loop.create_connection(lambda: transport, sock=sock)
             protocol = await made
         except BaseException:
+            # A loop that is told to give up while it connects tells the transport nothing.
             transport.abort()
             raise
         self._counters.handshake("broker", "done")

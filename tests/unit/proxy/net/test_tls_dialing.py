@@ -1,6 +1,7 @@
 """Connecting to brokers with TLS: whose name is checked, what ends a handshake, and that nothing stays open then."""
 
 import asyncio
+import gc
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +27,8 @@ from tests.support.sockets.descriptors import targets
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
 OPTIONS = SocketOptions(0, 1, 1, 0)
+# More turns of the loop than a dial needs until it waits for the broker's hello.
+STEPS_OF_A_DIAL = 20
 
 
 @contextmanager
@@ -112,6 +115,24 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> No
             await calls.to(listener)
         assert calls.handshakes("done") == 0
     await scope.emptied()
+    await eventually(lambda: open_files() <= before)
+
+
+@on_both_loops
+async def test_a_dial_that_is_given_up_at_any_step_is_over_and_nobody_hears_of_it() -> None:
+    loop, before = asyncio.get_running_loop(), open_files()
+    with listening() as listener:
+        for steps in range(STEPS_OF_A_DIAL):
+            dial = loop.create_task(Calls().to(listener))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            dial.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await dial
+            for _ in range(STEPS_OF_A_DIAL):
+                await asyncio.sleep(0)
+            # What was lost with the dial is told when it is collected.
+            gc.collect()
     await eventually(lambda: open_files() <= before)
 
 
