@@ -33,7 +33,7 @@ def revocation_lists(key: str, path: str, pem: bytes, now: float) -> tuple[list[
         lists = [der for _, der in found]
         if not lists:
             raise BadTlsSetting(key, repr(path), _EXPECTED)
-        times = [found for der in lists if (found := _times(der))]
+        times = [each for der in lists if (each := _times(der))]
     except BadTlsSetting:
         raise
     except ValueError as error:
@@ -58,9 +58,9 @@ def load_lists(context: ssl.SSLContext, lists: Iterable[bytes]) -> None:
 
 
 def _times(der: bytes) -> tuple[float, float] | None:
-    """Return the Unix times of `thisUpdate` and `nextUpdate` of a list (RFC 5280, 5.1); None if sessions do not take it.
+    """Return the Unix times of `thisUpdate` and `nextUpdate` of a list (RFC 5280, 5.1); None for one that is not taken.
 
-    They take those of the RFC: of version 2, with both fields and with extensions.
+    Sessions take those of the RFC: of version 2, with both fields and with extensions.
     """
     outer, _ = der_element(der, _SEQUENCE)
     rest, _ = der_element(outer, _SEQUENCE)
