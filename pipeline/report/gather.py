@@ -106,7 +106,8 @@ def _touched(table: DataFrame, period: Period, start: str, seconds: Column) -> D
     early_us = None if since_us is None else since_us - DAY_SECONDS * _SECOND
     rows = whole_days(table, Period(early_us, period.until_us, period.cluster))
     if since_us is not None:
-        rows = rows.where(begin + seconds * F.lit(_SECOND) > since_us)
+        # An int of an hour's microseconds does not fit.
+        rows = rows.where(begin + seconds.cast("double") * _SECOND > since_us)
     return rows if period.until_us is None else rows.where(begin < period.until_us)
 
 

@@ -171,7 +171,7 @@ def test_storms_come_with_their_members_and_slowed_topics_with_connections(spark
     assert (topic["seconds"], topic["natural_bytes_per_second"], topic["reasons"]) == (40.0, 5.0, "backlog and memory")
 
 
-def test_a_storm_of_the_day_before_that_lasted_into_the_period_is_shown(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_began_before_the_period_and_lasted_into_it_is_shown(spark: SparkSession, tmp_path: Path) -> None:
     midnight = 6400
     store(spark, tmp_path, {"at_us": midnight * SECOND})
     storm = {"begin": at(midnight - 9), "served_seconds": 10.0}
@@ -179,8 +179,15 @@ def test_a_storm_of_the_day_before_that_lasted_into_the_period_is_shown(spark: S
         spark, common(tmp_path), STORMS, rows(STORMS, storm | {"storm": 1}, storm | {"storm": 2, "served_seconds": 8.0})
     )
     write_rows(spark, common(tmp_path), STORM_MEMBERS, rows(STORM_MEMBERS))
+    hours = [(f"t/{late}", at(midnight - 3600 + late)) for late in (0, 1)]
+    usage = [{"namespace": name, "window_start": begin, "window_seconds": 3600, "requests": 1} for name, begin in hours]
+    write_rows(spark, common(tmp_path), USAGE, rows(USAGE, *usage))
+    slowed = [{"topic": name, "hour_start": begin, "throttle": "adaptive", "seconds": 1.0} for name, begin in hours]
+    write_rows(spark, common(tmp_path), SLOWED, rows(SLOWED, *slowed))
     found = gather(spark, common(tmp_path), Period(since_us=START_US + midnight * SECOND)).found
     assert [row["storm"] for row in found.storms or ()] == [1]
+    assert {row["topic"] for row in found.slowed or ()} == {"t/1"}
+    assert [row["name"] for row in ranking(found.rankings or (), "namespace", "requests")] == ["t/1"]
 
 
 def test_copies_of_what_is_no_event_are_counted(spark: SparkSession, tmp_path: Path) -> None:
