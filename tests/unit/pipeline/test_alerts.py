@@ -33,7 +33,8 @@ def test_alerts_ask_for_metrics_that_are_there() -> None:
         ("Behind", {f"{PREFIX}ingest_lag_seconds": "901x20 0x120"}, False),
         ("Quarantines", {f'{ROWS}{{result="kept"}}': "0+98x120", f'{ROWS}{{result="quarantined"}}': "0+2x120"}, True),
         ("Quarantines", {f'{ROWS}{{result="kept"}}': "0+99x120", f'{ROWS}{{result="quarantined"}}': "0x120"}, False),
-        ("Stale", {f"{PREFIX}calibration_error": "0x120"}, True),
+        ("Stale", {f"{PREFIX}ingest_lag_seconds": "0x120"}, False),
+        ("Stale", {f"{PREFIX}last_run_timestamp_seconds": "-172000x120"}, True),
         ("Stale", {f"{PREFIX}last_run_timestamp_seconds": "0x120"}, False),
     ],
 )
