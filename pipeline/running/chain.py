@@ -53,13 +53,9 @@ def run_steps(
         say(f"{place} ...")
         begin = seconds()
         try:
-            found = step.work(Outcome(dict(failed)))
-        except Calm as error:
-            failed[step.name] = error
-            say(f"{place}: {error} ({seconds() - begin:.1f} s)")
+            found: object = step.work(Outcome(dict(failed)))
         except PipelineError as error:
             failed[step.name] = error
-            say(f"{place}: failed after {seconds() - begin:.1f} s: {error}")
-        else:
-            say(f"{place}: {found} ({seconds() - begin:.1f} s)")
+            found = error if isinstance(error, Calm) else f"failed: {error}"
+        say(f"{place}: {found} ({seconds() - begin:.1f} s)")
     return Outcome(failed)

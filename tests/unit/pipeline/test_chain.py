@@ -49,7 +49,7 @@ def test_a_job_that_fails_takes_those_with_it_that_need_it_and_no_other() -> Non
 def test_the_exit_code_is_that_of_the_first_job_that_failed() -> None:
     outcome, lines = ran(Step("one", fails(ExitCode.CALIBRATION)), Step("two", fails(ExitCode.SOURCE)))
     assert outcome.code == ExitCode.CALIBRATION
-    assert lines[1] == "[1/2] one: failed after 2.0 s: with CALIBRATION"
+    assert lines[1] == "[1/2] one: failed: with CALIBRATION (2.0 s)"
 
 
 def test_a_calm_time_is_no_failure_though_there_is_no_advice() -> None:
