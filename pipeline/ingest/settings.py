@@ -28,13 +28,14 @@ class IngestSettings:
     checkpoint: str = ""
     trigger_us: int | None = None
     max_files: int = 1_000
+    most_quarantined: float | None = None
     topic: pulsar.PulsarSettings | None = None
 
 
 def add_source(parser: argparse.ArgumentParser, text: str, *, required: bool) -> None:
     """Declare where events come from, and how many of them may be none."""
     parser.add_argument("--source", required=required, metavar="URI", help=text)
-    text = "fail if more of the rows of this run were no events (exit code 6); what was read is kept"
+    text = "fail if more of the rows that are new were no events (exit code 6); a retry reads them again"
     parser.add_argument("--fail-if-quarantined", type=float, metavar="PERCENT", help=text)
 
 
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what `ingest` is told, without the common options."""
     add_source(parser, "directory of event files, as DIR or files:DIR, or pulsar://...", required=True)
     parser.add_argument("--trigger", metavar="TIME", help="go on taking what comes, so often: 10s, 1m; until SIGTERM")
-    text = "how far it has come (default: _checkpoints/ingest under --out)"
+    text = "how far it has come (default: _checkpoints/files or _checkpoints/topic under --out)"
     parser.add_argument("--checkpoint", metavar="DIR", help=text)
     parser.add_argument("--max-files", type=int, default=1_000, metavar="N", help="of one batch (default: %(default)s)")
     text = "serve lag, rows a second, what was quarantined and the time of the last batch to Prometheus"
@@ -67,30 +68,36 @@ def ingest_settings(options: argparse.Namespace) -> IngestSettings:
     return IngestSettings(
         common=common,
         source=source,
-        checkpoint=options.checkpoint or _checkpoint(common),
+        checkpoint=options.checkpoint or _checkpoint(common, "topic" if is_topic else "files"),
         trigger_us=None if options.trigger is None else micros("--trigger", options.trigger, LEAST_US),
         max_files=options.max_files,
+        most_quarantined=_most_quarantined(options),
         topic=topic,
     )
 
 
-def file_settings(common: CommonSettings, source: str) -> IngestSettings:
-    """Return the settings for all event files of a directory that are new; raises PipelineError."""
-    if source.startswith(pulsar.SCHEMES):
+def file_settings(common: CommonSettings, options: argparse.Namespace) -> IngestSettings | None:
+    """Return the settings for all event files of a directory that are new, None for none; raises PipelineError."""
+    most = _most_quarantined(options)
+    if options.source is None:
+        if most is not None:
+            raise PipelineError("--fail-if-quarantined: got no --source, expected one: it judges what a run has read")
+        return None
+    if options.source.startswith(pulsar.SCHEMES):
         raise PipelineError("--source: got a topic, expected DIR: read it with `ingest`, then run without --source")
-    return IngestSettings(common, _directory(source), _checkpoint(common))
+    source = _directory(options.source)
+    return IngestSettings(common, source, _checkpoint(common, "files"), most_quarantined=most)
 
 
-def most_quarantined(options: argparse.Namespace) -> float | None:
-    """Take `--fail-if-quarantined`; raises PipelineError for what is no part of a hundred."""
+def _most_quarantined(options: argparse.Namespace) -> float | None:
     percent: float | None = options.fail_if_quarantined
     if percent is not None and not 0 <= percent < 100:
         raise PipelineError(f"--fail-if-quarantined: got {percent:g}, expected a percentage from 0, below 100")
     return percent
 
 
-def _checkpoint(common: CommonSettings) -> str:
-    return f"{common.out}/_checkpoints/ingest"
+def _checkpoint(common: CommonSettings, name: str) -> str:
+    return f"{common.out}/_checkpoints/{name}"
 
 
 def _directory(source: str) -> str:

@@ -93,3 +93,5 @@ class _Stream:
         self.counts += counts
         self._health.took(counts, seconds)
         self._say(f"batch {number}: {counts}; {counts.read / seconds:.0f} rows/s")
+        # Before Spark notes that the batch is done: who tries again is told the same.
+        self.counts.refuse_more_than(self._settings.most_quarantined)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the job and say what became of the input; raises PipelineError. SIGTERM ends it after its batch."""
-    settings, most, stop = told.ingest_settings(options), told.most_quarantined(options), set_by_sigterm()
+    settings, stop = told.ingest_settings(options), set_by_sigterm()
     if settings.topic is not None:
         # Without Spark, for a cluster that is away.
         require_topic(settings.topic)
@@ -36,7 +36,6 @@ def run(options: argparse.Namespace) -> int:
     print(f"ingest: {counts}")
     if stop.is_set() and settings.trigger_us is None:
         raise PipelineError("told to stop before all was read: run again", ExitCode.FAILED)
-    counts.refuse_more_than(most)
     return ExitCode.OK
 
 

@@ -15,7 +15,6 @@ from pipeline.core.options import add_common, add_number, add_promise, common_se
 from pipeline.core.periods import add_period, given_period
 from pipeline.ingest import settings as told
 from pipeline.ingest.stream import follow
-from pipeline.ingest.write import IngestCounts
 from pipeline.jobs.advise import RECORDED_LOAD, AdviseSettings, add_conf_file, advise
 from pipeline.jobs.ingest import say
 from pipeline.jobs.report import add_page
@@ -71,10 +70,7 @@ class _Steps:
     def __init__(self, options: argparse.Namespace) -> None:
         self.common = common = common_settings(options)
         self.page = report_path(common.out, options.to)
-        self._ingest = None if options.source is None else told.file_settings(common, options.source)
-        self._most_quarantined = told.most_quarantined(options)
-        if self._ingest is None and self._most_quarantined is not None:
-            raise PipelineError("--fail-if-quarantined: got no --source, expected one: it judges what a run has read")
+        self._ingest = told.file_settings(common, options)
         self.period = given_period(options)
         target = Target(options.target_load, options.max_refused, options.p99_wait_ms * 1000)
         grid = grid_of(options)
@@ -95,7 +91,7 @@ class _Steps:
 
         # The fragment of `advise` is in its file and in the report: nothing is said of it here.
         return [
-            *([] if source is None else [step("ingest", lambda _: self._ingested(spark, source))]),
+            *([] if source is None else [step("ingest", lambda _: follow(spark, source, say, Event()))]),
             step("usage", lambda _: make_usage(spark, UsageSettings(self.common, period=period)), "ingest"),
             step("storms", lambda _: find_storms(spark, StormSettings(self.common, period=period)), "ingest"),
             step("whatif", lambda _: whatif(spark, self._whatif), "ingest"),
@@ -103,11 +99,6 @@ class _Steps:
             step("report", partial(self._report, spark), "ingest"),
             *([step("metrics", lambda _: self._drift(spark), "whatif")] if self._metrics or self._gateway else []),
         ]
-
-    def _ingested(self, spark: SparkSession, source: told.IngestSettings) -> IngestCounts:
-        counts = follow(spark, source, say, Event())
-        counts.refuse_more_than(self._most_quarantined)
-        return counts
 
     def _drift(self, spark: SparkSession) -> str:
         cluster = self.period.cluster

@@ -24,8 +24,10 @@ class Ingest:
         self.checkpoint = directory / "checkpoint"
         self.lines: list[str] = []
 
-    def run(self, *, max_files: int = 1_000) -> IngestCounts:
-        settings = IngestSettings(self.common, str(self.source), str(self.checkpoint), max_files=max_files)
+    def run(self, *, max_files: int = 1_000, most_quarantined: float | None = None) -> IngestCounts:
+        settings = IngestSettings(
+            self.common, str(self.source), str(self.checkpoint), max_files=max_files, most_quarantined=most_quarantined
+        )
         return follow(self.spark, settings, self.lines.append, Event())
 
     def events(self) -> DataFrame:

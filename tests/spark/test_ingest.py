@@ -102,6 +102,17 @@ def test_batch_that_comes_again_is_known(job: Ingest) -> None:
     assert (job.seqs(), len(job.quarantine())) == ([0, 1], 1)
 
 
+def test_more_that_is_no_event_than_is_allowed_fails_again_on_a_retry(job: Ingest) -> None:
+    write_events(job.source / "a.jsonl", [event(0), event(1)])
+    (job.source / "b.jsonl").write_text("no json\n")
+    for _ in range(2):
+        with pytest.raises(PipelineError, match=r"got 33\.3 % of 3 rows that are no events") as error:
+            job.run(most_quarantined=33)
+        assert error.value.code == ExitCode.QUARANTINED
+    assert (job.seqs(), job.run(most_quarantined=34).read, job.run()) == ([0, 1], 3, IngestCounts())
+    assert job.quarantine() == [("malformed", None, 1)]
+
+
 def test_two_writers_with_the_same_events_keep_each_once(job: Ingest) -> None:
     places = [Ingest(job.spark.newSession(), job.source / name, Path(job.common.out)) for name in "abc"]
     for number, each in enumerate(places):

@@ -30,7 +30,9 @@ def test_source_is_a_directory_or_a_topic() -> None:
 
 
 def test_checkpoint_is_beside_the_tables_unless_it_is_said() -> None:
-    assert parsed("--source", "a").checkpoint == "o/_checkpoints/ingest"
+    assert parsed("--source", "a").checkpoint == "o/_checkpoints/files"
+    topic = parsed("--source", TOPIC, "--admin-url", "http://a:8080")
+    assert topic.checkpoint == "o/_checkpoints/topic"
     assert parsed("--source", "a", "--checkpoint", "c").checkpoint == "c"
     assert parsed("--source", "a", "--trigger", "250ms").trigger_us == 250_000
 
@@ -126,14 +128,13 @@ def test_an_ingest_of_all_there_is_that_is_told_to_stop_has_failed(
     assert "told to stop before all was read: run again" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("percent", "code"), [("0", ExitCode.QUARANTINED), ("33", ExitCode.QUARANTINED), ("34", 0)])
-def test_ingest_fails_if_more_was_quarantined_than_is_allowed(
-    percent: str, code: int, taken: list[Event], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["ingest", "--source", "a", "--out", "o", "--fail-if-quarantined", percent]) == code
-    said = capsys.readouterr().err
-    assert said.count("\n") == (1 if code else 0)
-    assert ("got 33.3 % of 3 rows that are no events (1 malformed), expected at most" in said) == bool(code)
+def test_no_more_may_be_quarantined_than_is_allowed() -> None:
+    counts = IngestCounts(3, 1, 1, {"malformed": 1})
+    counts.refuse_more_than(parsed("--source", "a", "--fail-if-quarantined", "34").most_quarantined)
+    for percent in ("0", "33"):
+        with pytest.raises(PipelineError, match=r"got 33\.3 % of 3 rows that are no events \(1 malformed\)") as error:
+            counts.refuse_more_than(parsed("--source", "a", "--fail-if-quarantined", percent).most_quarantined)
+        assert error.value.code == ExitCode.QUARANTINED
 
 
 @pytest.mark.parametrize("percent", ["-1", "100", "nan"])

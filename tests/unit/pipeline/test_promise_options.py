@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry
 
 from pipeline.cli import main
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.ingest.settings import IngestSettings
 from pipeline.ingest.write import IngestCounts
 
 SUMMARY = SimpleNamespace(
@@ -77,7 +78,10 @@ def test_drift_is_that_of_the_cluster_or_of_all(
 def test_nothing_is_made_of_events_too_many_of_which_are_none(
     told: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("pipeline.jobs.run.follow", lambda *_: IngestCounts(100, 98, 0, {"malformed": 2}))
+    def follow(_: object, settings: IngestSettings, *__: object) -> None:
+        IngestCounts(100, 98, 0, {"malformed": 2}).refuse_more_than(settings.most_quarantined)
+
+    monkeypatch.setattr("pipeline.jobs.run.follow", follow)
     words = ["run", "--out", str(tmp_path), "--source", str(tmp_path), "--fail-if-quarantined"]
     assert main([*words, "2"]) == ExitCode.OK
     told.clear()
