@@ -12,7 +12,7 @@ from pipeline.core.calibration import ALL, LATE_US, Judged, judge
 from pipeline.report import charts
 from pipeline.report.facts import Advised, Facts
 from pipeline.report.parts import Fragment, Missing, Part, Row, cell, section, sheet
-from pipeline.report.units import about, count, duration, limit, share, shown, size
+from pipeline.report.units import about, count, duration, limit, share, shown, size, words_of
 
 _MOST_ROWS: Final = 12
 _MOST_PROXIES: Final = 50
@@ -73,8 +73,9 @@ def _bounds(row: Row) -> Iterator[str]:
             " their frames held at one time, times the load, shared by the fleet."
         )
     if row["extrapolated"]:
+        values = words_of(row["extrapolated"].replace("_limit_bytes", "_memory"))
         yield (
-            f"Extrapolated, beyond half to twice of what was recorded: {row['extrapolated'].replace('_', ' ')}."
+            f"Extrapolated, beyond half to twice of what was recorded: {values}."
             " Nobody has seen the proxy there; the lines of proxy.conf name the risk of each."
         )
 

@@ -263,6 +263,10 @@ def test_rankings_and_advice_are_there_as_json() -> None:
             lambda: advised(points=[point | {"extrapolated": "load"} for point in points()]),
             "What to set, extrapolated, for 10 times the recorded load:",
         ),
+        (
+            lambda: advised(points=[point | {"extrapolated": "heap_limit_bytes, load"} for point in points()]),
+            "Extrapolated, beyond half to twice of what was recorded: heap memory, load.",
+        ),
         (lambda: found(storms=[storm() | {"of_all": 1057}]), "1,057 storms were found"),
         (lambda: found(storms=[]), "No storm was found"),
         (
