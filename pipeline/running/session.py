@@ -53,11 +53,12 @@ SPARKS_OWN: Final = (
 )
 # Spark's logger that says that it skips the rest of a file.
 TELLS_OF_DAMAGE: Final = "org.apache.spark.sql.execution.datasources.FileScanRDD"
-# Spark's loggers that print a failed task, each the whole stack again.
+# Spark's loggers that print a failed task, or a batch that was refused, each the whole stack again.
 TELL_OF_TASKS: Final = (
     "org.apache.spark.executor.Executor",
     "org.apache.spark.scheduler.TaskSetManager",
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution",
     "org.apache.spark.util.Utils",
 )
 DELTA: Final = {

@@ -1,4 +1,4 @@
-"""An ingest that is killed in the midst of its work, as a process of its own, goes on where it was."""
+"""An ingest that is killed in the midst of its work, as a process of its own, goes on where it was; and one refused."""
 
 import gzip
 import os
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from pipeline.core.errors import ExitCode
 from tests.spark.ingesting import Ingest
 from tests.spark.one_session import TEST_CONF
 from tests.spark.processes import kill, process, wait_for
@@ -28,15 +29,18 @@ def test_killed_ingest_goes_on_and_each_event_is_there_once(spark: SparkSession,
     os.utime(damaged, (0, 0))
     words = [f"--conf={key}={value}" for key, value in TEST_CONF.items()]
     words += ["--source", str(job.source), "--out", job.common.out, "--checkpoint", str(job.checkpoint)]
-    command = [sys.executable, "-m", "pipeline.cli", "ingest", "--master", "local[2]", "--max-files", "1", *words]
+    command = [sys.executable, "-m", "pipeline.cli", "ingest", "--master", "local[2]", *words]
     log = tmp_path / "log"
-    with process(command, log, os.environ) as child:
+    with process([*command, "--max-files", "1"], log, os.environ) as child:
         wait_for("batch 3:", log, child)
         kill(child)
     assert "batch 12:" not in log.read_text()
     # The damage is said in one line.
     assert sum("corrupted file" in line and damaged.name in line for line in log.read_text().splitlines()) == 1
     assert "Unexpected end of input stream" not in log.read_text()
-    job.run()
+    (job.source / "bad.jsonl").write_text("no json\n")
+    with process([*command, "--fail-if-quarantined", "0"], log, os.environ) as child:
+        assert child.wait(250) == ExitCode.QUARANTINED
+    assert "Traceback" not in log.read_text()
     found = [seq for seq in job.seqs() if seq < 1000]
     assert found == list(range(FILES * 10 + 1))
