@@ -1,5 +1,5 @@
 """The version of this distribution, declared once."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 # The proxy's version string in CONNECT to brokers and CONNECTED to clients.
 NAME = f"pulsar-proxy-sidecar-{VERSION}"

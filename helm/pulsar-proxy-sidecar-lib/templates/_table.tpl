@@ -275,4 +275,4 @@
  ]
 }
 {{- end -}}
-{{- define "pulsar-proxy-lib.version" -}}0.1.0{{- end -}}
+{{- define "pulsar-proxy-lib.version" -}}0.2.0{{- end -}}
