@@ -114,7 +114,7 @@ def _built_in(manifest: Mapping[str, Any]) -> Iterator[str]:
 def with_crates(document: Mapping[str, Any], folder: Path = CRATE) -> dict[str, Any]:
     """Return a CycloneDX document that lists the native extension and its crates, too.
 
-    They are optional: an image has all of them or none. Raises UnknownCrate.
+    Raises UnknownCrate.
     """
     own, crates = locked_crates(folder)
     parts = [_component(own, "Apache-2.0"), *(_component(crate, _licence(crate)) for crate in crates)]
@@ -139,7 +139,7 @@ def _licence(crate: Crate) -> str:
 def _component(crate: Crate, licence: str) -> dict[str, Any]:
     component: dict[str, Any] = {
         "type": "library", "bom-ref": crate.reference, "name": crate.name, "version": crate.version,
-        "scope": "optional", "licenses": [{"expression": licence}],
+        "licenses": [{"expression": licence}],
     }  # fmt: skip
     if not crate.checksum:
         return component

@@ -33,6 +33,8 @@ mod python {
         #[pymodule_init]
         fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
             module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+            let tls = [("rustls", env!("LOCKED_RUSTLS")), ("aws-lc-sys", env!("LOCKED_AWS_LC_SYS"))];
+            module.add("TLS_LIBRARIES", tls.to_vec())?;
             // The number of the interface with Python (proxy/core/native.py): both sides change it together.
             module.add("ENGINE_ABI", 9)?;
             crate::python_tls::register(module)?;

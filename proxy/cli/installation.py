@@ -65,7 +65,8 @@ def versions() -> str:
         config = Config.load(overrides={Config.broker_service_url.name: "pulsar://unused.invalid"})
         threads = choose_threads(config, extension, usable_processors())
         relays = f"native, {threads.count} thread{'s' * (threads.count > 1)} ({threads.reason})"
-    return f"pulsar-proxy {VERSION}\nnative extension: {found}\nrelay engine with the defaults: {relays}"
+    tls = ", ".join(f"{name} {version}" for name, version in extension.tls_libraries.items()) or "none"
+    return f"pulsar-proxy {VERSION}\nnative extension: {found}\nTLS: {tls}\nrelay engine with the defaults: {relays}"
 
 
 def _place(package: ModuleType) -> str:

@@ -5,8 +5,8 @@ first question, not at the import of this file.
 """
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
@@ -23,11 +23,12 @@ ENGINE_ABI: Final = 9
 
 @dataclass(frozen=True, slots=True)
 class NativeExtension:
-    """The module and its version, or why there is none; a module that does not fit keeps its version."""
+    """The module, its version and those of its TLS, or why there is none; one that does not fit keeps its version."""
 
     module: Any | None
     version: str = ""
     missing: str = ""
+    tls_libraries: Mapping[str, str] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
         """Return whether the extension is here and offers a class of that name."""
@@ -54,7 +55,7 @@ def load(import_module: Callable[[str], Any] = importlib.import_module) -> Nativ
     if abi != ENGINE_ABI:
         text = f"{DISTRIBUTION} {version} does not fit: got interface {abi}, expected {ENGINE_ABI}"
         return NativeExtension(None, version, text)
-    return NativeExtension(module, version)
+    return NativeExtension(module, version, tls_libraries=dict(getattr(module, "TLS_LIBRARIES", ())))
 
 
 @cache

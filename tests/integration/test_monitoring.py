@@ -11,7 +11,9 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from proxy.cli.installation import versions
 from scripts.alert_table import ALERTS, RECORDS
+from scripts.crates import locked_crates
 from scripts.dashboard_table import ROWS
 from tests.integration.test_watch_limits import watch
 from tests.support.auth.tls import PemFiles
@@ -97,3 +99,12 @@ def objections(promtool: str, text: str) -> dict[str, str]:
 async def test_prometheus_own_check_has_no_objection_but_to_names_of_pip_442(tmp_path: Path) -> None:
     promtool = tool("promtool")
     assert objections(promtool, await page_of_work(tmp_path)) == AGAINST_THE_CONVENTION
+
+
+async def test_the_version_and_the_metric_name_what_tls_is_made_of_as_the_lock_file_does(tmp_path: Path) -> None:
+    _, crates = locked_crates()
+    locked = {crate.name: crate.version for crate in crates}
+    rustls, aws_lc_sys = locked["rustls"], locked["aws-lc-sys"]
+    assert f"TLS: rustls {rustls}, aws-lc-sys {aws_lc_sys}" in versions().splitlines()
+    (built,) = re.findall(r"^pulsar_proxy_build_info\{(.*)\}", await page_of_work(tmp_path), re.MULTILINE)
+    assert {f'rustls="{rustls}"', f'aws_lc_sys="{aws_lc_sys}"'} <= set(built.split(","))

@@ -25,7 +25,8 @@ _PART: Final = ("owner", "part")
 def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     extension = native()
     version = extension.version if extension.module is not None else ""
-    return {(VERSION, sys.version.partition(" ")[0], version): 1}
+    tls = (extension.tls_libraries.get(name, "") for name in ("rustls", "aws-lc-sys"))
+    return {(VERSION, sys.version.partition(" ")[0], version, *tls): 1}
 
 
 def _parts(sizes: Mapping[str, float]) -> Readings:
@@ -75,9 +76,9 @@ def _fits(sources: MetricSources) -> float:
 
 PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
     Instrument("pulsar_proxy_build_info", "gauge",
-               "Always 1; the labels name the versions that run, and the version of the native "
-               "extension (empty: none).",
-               _build, labels=("version", "python", "native")),
+               "Always 1; the labels name the versions that run, those of the native extension and of its TLS "
+               "among them (empty: none).",
+               _build, labels=("version", "python", "native", "rustls", "aws_lc_sys")),
     Instrument("pulsar_proxy_event_loop_lag_seconds", "summary",
                "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),

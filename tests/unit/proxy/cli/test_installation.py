@@ -58,18 +58,22 @@ def test_check_config_and_the_version_warn_of_another_owner(capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("extension", "told"),
     [
-        (NativeExtension(object(), "1.2"), "1.2"),
-        (NativeExtension(None, "1.2", "pulsar-proxy-native 1.2 does not fit"), "none (pulsar-proxy-native 1.2 does"),
+        (NativeExtension(object(), "1.2", tls_libraries={"one": "3", "two": "4"}), ("1.2", "one 3, two 4")),
+        (
+            NativeExtension(None, "1.2", "pulsar-proxy-native 1.2 does not fit"),
+            ("none (pulsar-proxy-native 1.2 does", "none"),
+        ),
     ],
 )
 def test_the_version_names_the_native_extension(
-    extension: NativeExtension, told: str, monkeypatch: pytest.MonkeyPatch
+    extension: NativeExtension, told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(installation, "native", lambda: extension)
-    first, second, third = versions().splitlines()
+    first, second, third, last = versions().splitlines()
     assert first == f"pulsar-proxy {VERSION}"
-    assert second.startswith(f"native extension: {told}")
-    assert third == f"relay engine with the defaults: none, --without-extension is needed, or: {INSTALL}"
+    assert second.startswith(f"native extension: {told[0]}")
+    assert third == f"TLS: {told[1]}"
+    assert last == f"relay engine with the defaults: none, --without-extension is needed, or: {INSTALL}"
 
 
 @pytest.mark.parametrize(
