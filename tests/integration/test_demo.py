@@ -17,6 +17,7 @@ from proxy.cli.demo.producers import OverloadPlan, OverloadTally
 from proxy.cli.demo.spill import directory_for_lists
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
+from tests.support.auth.tls import PemFiles, certificate
 from tests.support.clients.wire import WireClient
 from tests.support.patience import patient
 from tests.support.sockets.local_disk import local_disk
@@ -75,6 +76,13 @@ def test_a_storm_is_answered_whole_and_within_memory() -> None:
     assert "The promise held" in output
     assert "\x1b" not in output
     assert float(row(output, "of a quick client").split()[0]) <= float(row(output, "longest wait").split()[0])
+
+
+def test_a_storm_over_tls_is_answered_whole(tmp_path: Path) -> None:
+    keys = {"servicePort": "", **PemFiles.write(tmp_path, certificate("first", "proxy.example")).server_keys}
+    code, output, errors = finished(*SMALL, *(word for key in keys for word in ("--set", f"{key}={keys[key]}")))
+    assert (code, errors) == (0, ""), output
+    assert [row(output, name) for name in ("answers", "refused", "lost", "wrong")] == ["120", "0", "0", "0"]
 
 
 def test_a_storm_with_an_event_log_leaves_an_event_for_each_request(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import os
 import signal
+import ssl
 import sys
 import tempfile
 from collections.abc import AsyncIterator
@@ -45,6 +46,7 @@ class Processes(NamedTuple):
     proxy: Child
     broker_url: str
     proxy_port: int
+    tls: ssl.SSLContext | None
     web_port: int
     event_log_bytes: int
     disk_bytes: int
@@ -123,10 +125,12 @@ async def _processes(options: argparse.Namespace, topics: GeneratedTopics, direc
             given.append(DO_WITHOUT)
         with Child("proxy", ["serve", "--config", str(config), *given], directory) as proxy:
             web_port = (await proxy.said("web_port"))["web_port"]
-            port = (await proxy.said("port"))["port"]
             started = configuration(options, config)
+            tls = _trust(started) if started.service_port_tls is not None else None
+            port_key = "port" if tls is None else "tls_port"
+            port = (await proxy.said(port_key))[port_key]
             spills, log = bool(started.topic_list_spill_directory), event_log_bytes(started)
-            yield Processes(broker, proxy, broker_url, port, web_port, log, lists_on_disk(started), spills)
+            yield Processes(broker, proxy, broker_url, port, tls, web_port, log, lists_on_disk(started), spills)
 
 
 def configuration(options: argparse.Namespace, path: Path) -> Config:
@@ -134,6 +138,15 @@ def configuration(options: argparse.Namespace, path: Path) -> Config:
     given = (word.partition("=") for word in options.set)
     settings = {key.strip(): value.strip() for key, _, value in given}
     return Config.load(path, os.environ, settings, without_extension=bool(missing_engine(native())))
+
+
+def _trust(config: Config) -> ssl.SSLContext:
+    """Return what clients of the TLS port use: they trust the very certificate that the proxy was given."""
+    context = ssl.create_default_context(cafile=config.tls_certificate_file_path)
+    # It need not be its own authority, and may be for another name than this machine's.
+    context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
+    context.check_hostname = False
+    return context
 
 
 def event_log_bytes(config: Config) -> int:
@@ -165,7 +178,8 @@ def _proxy_conf(options: argparse.Namespace, broker_url: str, directory: Path) -
 
 async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
     print(f"broker  {processes.broker_url}  (process {processes.broker.pid})")
-    print(f"proxy   pulsar://{LOOPBACK}:{processes.proxy_port}  (process {processes.proxy.pid})")
+    scheme = "pulsar" if processes.tls is None else "pulsar+ssl"
+    print(f"proxy   {scheme}://{LOOPBACK}:{processes.proxy_port}  (process {processes.proxy.pid})")
     print(f"web     http://{LOOPBACK}:{processes.web_port}/metrics")
     last = topics.namespace(topics.namespaces - 1)
     print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
@@ -181,7 +195,7 @@ async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
 
 async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes: Processes) -> Outcome:
     plan = StormPlan(options.connections, options.requests, options.topics, options.slow_share, options.late_seconds)
-    storm = Storm(plan, [topics.namespace(number) for number in range(topics.namespaces)])
+    storm = Storm(plan, [topics.namespace(number) for number in range(topics.namespaces)], processes.tls)
     await asyncio.sleep(SETTLE_SECONDS)
     watch = Watch(storm, processes.proxy)
     print(f"{plan.connections:,} clients connect and request {plan.requests} topic lists each", flush=True)

@@ -6,6 +6,7 @@ Rule: every answer is checked (request id, number of topics) and none is stored,
 import asyncio
 import math
 import socket
+import ssl
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -223,8 +224,9 @@ class StormClient(asyncio.BufferedProtocol):
 class Storm:
     """The clients of a plan: call `connect`, then `ask`, then `close`; the clients share `namespaces` in turn."""
 
-    def __init__(self, plan: StormPlan, namespaces: list[str]) -> None:
+    def __init__(self, plan: StormPlan, namespaces: list[str], tls: ssl.SSLContext | None = None) -> None:
         self.plan = plan
+        self._tls = tls
         self.tally = StormTally(expected=plan.connections * plan.requests)
         self._namespaces = namespaces
         # All clients share a buffer for frame heads: a read is processed before the next read begins.
@@ -248,7 +250,7 @@ class Storm:
     ) -> None:
         with suppress(OSError, TimeoutError):
             async with places, asyncio.timeout_at(deadline):
-                await _open(client, address, slow=slow)
+                await _open(client, address, self._tls, slow=slow)
                 await client.connected
 
     async def ask(self, seconds: float) -> None:
@@ -267,7 +269,7 @@ class Storm:
             client.close()
 
 
-async def _open(client: StormClient, address: tuple[str, int], *, slow: bool) -> None:
+async def _open(client: StormClient, address: tuple[str, int], tls: ssl.SSLContext | None, *, slow: bool) -> None:
     loop = asyncio.get_running_loop()
     sock = socket.socket()
     try:
@@ -276,7 +278,8 @@ async def _open(client: StormClient, address: tuple[str, int], *, slow: bool) ->
             # Set before the connection is made: the TCP handshake fixes the window scale.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
         await loop.sock_connect(sock, address)
-        await loop.create_connection(lambda: client, sock=sock)
+        name = None if tls is None else address[0]
+        await loop.create_connection(lambda: client, sock=sock, ssl=tls, server_hostname=name)
     except BaseException:
         sock.close()
         raise
