@@ -171,11 +171,11 @@ release: $(VENV)/.dev $(VENV)/.native ## Build into dist/ what a release has (as
 release-test: $(VENV)/.dev ## Install each file of dist/ into an empty place and use it there (minutes)
 	$(BIN)/python -m pytest -q $(RELEASE)
 
-audit: $(VENV)/.dev ## Ask for known faults of what is locked: libraries, and crates where cargo-audit is
+audit: $(VENV)/.dev ## Ask for known faults of what is locked; of crates, where cargo-deny is, for licences and origins, too
 	$(PIP) install --require-hashes -r requirements/audit.txt
-	@set -e; for lock in image build pipeline native; do echo "requirements/$$lock.txt"; \
+	@set -e; for lock in image build pipeline native zig; do echo "requirements/$$lock.txt"; \
 	  $(BIN)/pip-audit --progress-spinner off --disable-pip --require-hashes -r requirements/$$lock.txt; done
-	@if command -v cargo-audit >/dev/null; then cd native && cargo audit; else echo "not checked: crates (no cargo-audit here)"; fi
+	@if command -v cargo-deny >/dev/null; then cd native && cargo deny check; else echo "not checked: crates (no cargo-deny here)"; fi
 
 lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	$(PIP) install --require-hashes -r requirements/uv.txt
@@ -187,6 +187,7 @@ lock: $(VENV)/.dev ## Resolve the dependencies anew into requirements/
 	printf 'atheris==3.0.0\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/fuzz.txt -
 	printf 'coverage>=7.10,<8\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/mutants.txt -
 	printf 'maturin>=1.16,<2\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/native.txt -
+	printf 'ziglang>=0.17,<0.18\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/zig.txt -
 	printf 'uv\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/uv.txt -
 	printf 'pip-audit\n' | $(BIN)/uv pip compile --universal --generate-hashes --no-emit-index-url --no-header -q -o requirements/audit.txt -
 

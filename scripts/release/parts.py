@@ -19,11 +19,12 @@ from typing import Final
 from helm_python import package
 
 from proxy.core.version import VERSION
-from scripts.build_native import Build, bring_up_to_date, kept_wheel, key_of
 from scripts.generated import ROOT
 from scripts.helm.render import GATEWAY, LIBRARY
 
 MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
+# The oldest glibc (2.28: RHEL 8, Debian 10) on which a file of a release runs, whatever the building machine has.
+OLDEST_GLIBC_MINOR: Final = 28
 STEP_SECONDS: Final = 1800.0
 
 
@@ -33,7 +34,9 @@ class NotReleased(Exception):
 
 def run(command: Sequence[str], epoch: int) -> str:
     """Run a program of this environment to its end, with the time of the commit, and return its output."""
-    environ = os.environ | {"SOURCE_DATE_EPOCH": str(epoch)}
+    # maturin finds zig by PATH.
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"
+    environ = os.environ | {"SOURCE_DATE_EPOCH": str(epoch), "PATH": path}
     try:
         done = subprocess.run(
             command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=STEP_SECONDS, check=False
@@ -51,21 +54,16 @@ def python_packages(to: Path, epoch: int) -> None:
 
 
 def native_packages(to: Path, epoch: int) -> None:
-    """Write the wheel of the native extension for this machine, and its source distribution; raises NotReleased."""
-    build = Build()
-    problem = bring_up_to_date(build)
-    wheel = kept_wheel(build, key_of(build))
-    if wheel is None and problem is None:
-        # The environment has the extension of this tree, whose wheel was cleaned away.
-        problem = bring_up_to_date(build, again=True)
-        wheel = kept_wheel(build, key_of(build))
-    if wheel is None:
-        raise NotReleased(problem)
-    shutil.copy2(wheel, to)
-    # A kept wheel needed no build tool.
-    run([sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(build.locked)], epoch)
-    manifest = str(build.crate / "Cargo.toml")
-    run([sys.executable, "-m", "maturin", "sdist", "--manifest-path", manifest, "--out", str(to)], epoch)
+    """Write the wheel of the native extension for this machine's processor, and its source distribution.
+
+    zig links it for the oldest glibc; maturin names the wheel after it, and refuses one that needs more.
+    """
+    locks = [word for name in ("native", "zig") for word in ("-r", str(ROOT / "requirements" / f"{name}.txt"))]
+    run([sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", *locks], epoch)
+    where = ["--manifest-path", str(ROOT / "native" / "Cargo.toml"), "--out", str(to)]
+    oldest = ["--zig", "--compatibility", f"manylinux_2_{OLDEST_GLIBC_MINOR}"]
+    run([sys.executable, "-m", "maturin", "build", "--quiet", "--release", "--locked", *oldest, *where], epoch)
+    run([sys.executable, "-m", "maturin", "sdist", *where], epoch)
 
 
 def charts(to: Path, epoch: int) -> None:

@@ -24,8 +24,8 @@ SUMS: Final = "SHA256SUMS"
 NOTES: Final = "RELEASE_NOTES.md"
 CHANGELOG: Final = ROOT / "CHANGELOG.md"
 # What decides what is in the files, beside the sources.
-LOCKS: Final = ("requirements/image.txt", "requirements/build.txt", "requirements/native.txt", "native/Cargo.lock")
-PACKAGES: Final = ("hatchling", "maturin", "helm-python-sdk", "cyclonedx-bom", "pip")
+LOCKS: Final = (*(f"requirements/{name}.txt" for name in ("image", "build", "native", "zig")), "native/Cargo.lock")
+PACKAGES: Final = ("hatchling", "maturin", "ziglang", "helm-python-sdk", "cyclonedx-bom", "pip")
 PROGRAMS: Final = (("rustc", "--version"), ("buildah", "--version"), ("debootstrap", "--version"))
 _SECTION: Final = re.compile(r"^## (\S+).*\n((?:(?!## ).*\n?)*)", re.MULTILINE)
 

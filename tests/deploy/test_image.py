@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -162,7 +162,9 @@ async def test_the_proxy_serves_from_a_read_only_root_without_rights_and_without
     await serves_and_ends(image, tmp_path)
 
 
-async def serves_and_ends(image: Image, directory: Path) -> None:
+async def serves_and_ends(
+    image: Image, directory: Path, meanwhile: Callable[[Contained], None] = lambda proxy: None
+) -> None:
     keys = {"bindAddress": LOOPBACK, "servicePort": 0, "webServicePort": 0, "shutdownPreDrainMillis": 0}
     async with EmbeddedBroker(GeneratedTopics(1, 10, 40)) as broker:
         with started(image, directory, brokerServiceURL=broker.service_url, **keys) as proxy:
@@ -175,6 +177,7 @@ async def serves_and_ends(image: Image, directory: Path) -> None:
             # With a port that is known before, as deployments have it, the image's own check finds the proxy.
             proxy.environment["webServicePort"] = str(await proxy.said("web_port"))
             await asyncio.to_thread(look_from_inside, proxy)
+            await asyncio.to_thread(meanwhile, proxy)
             os.kill(proxy.process.pid, signal.SIGTERM)
             assert await asyncio.to_thread(proxy.process.wait, patient(60)) == 0, proxy.log.read_text()
 

@@ -7,13 +7,16 @@ Files that a release may leave out (the image, the extension, the wheelhouse) sk
 import gzip
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 import sys
 import tarfile
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
@@ -22,12 +25,16 @@ from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from scripts.helm.render import EXAMPLE, LIBRARY, LoadedChart
 from scripts.release import record
-from tests.deploy.test_image import Image, serves_and_ends
+from scripts.release.parts import OLDEST_GLIBC_MINOR
+from tests.deploy.test_image import Contained, Image, serves_and_ends
 from tests.helm.charts import BROKERS
+from tests.support.auth.tls import PemFiles
 from tests.support.patience import patient
 from tests.support.tools import tools, unusable
 
 DIST = ROOT / "dist"
+# A wheel that is larger has something in it that it does not need.
+MOST_WHEEL_BYTES = 2_000_000
 STORM = ("--connections", "20", "--requests", "2", "--topics", "200", "--late-seconds", "0.2")
 # Without what this run's own environment brings; where packages come from belongs to the machine.
 KEPT = re.compile(r"HOME|LANG|TMPDIR|PIP_.*|.*_proxy|.*_PROXY|SSL_CERT_.*")
@@ -60,10 +67,18 @@ def empty_environment(at: Path) -> Path:
     return at / "bin"
 
 
-def holds_its_promise(programs: Path, where: Path) -> None:
+def tls_alone(files: PemFiles) -> list[str]:
+    """Give the options of a demo whose proxy has no other port for clients than that with TLS."""
+    keys = {"servicePort": "", **files.server_keys}
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
+
+
+def holds_its_promise(programs: Path, where: Path, *, tls: bool) -> None:
     where.mkdir(exist_ok=True)
-    assert run([programs / "pulsar-proxy", "--version"], where).startswith(f"pulsar-proxy {VERSION}")
-    told = run([programs / "pulsar-proxy", "demo", *STORM], where)
+    version = run([programs / "pulsar-proxy", "--version"], where)
+    assert version.startswith(f"pulsar-proxy {VERSION}\n")
+    assert ("TLS: rustls " in version) == tls
+    told = run([programs / "pulsar-proxy", "demo", *STORM, *(tls_alone(PemFiles.write(where)) if tls else ())], where)
     assert "The promise held: every request answered, memory within its bound." in told
 
 
@@ -87,17 +102,25 @@ def test_checksums_are_those_of_the_files_and_the_record_names_each() -> None:
     assert (DIST / record.NOTES).read_text() == record.notes()
 
 
+def test_the_extension_s_wheel_is_stripped_and_for_the_oldest_glibc() -> None:
+    wheel = file(f"pulsar_proxy_native-{VERSION}-*.whl")
+    assert wheel.name.endswith(f"-cp311-abi3-manylinux_2_{OLDEST_GLIBC_MINOR}_{platform.machine()}.whl")
+    with ZipFile(wheel) as archive:
+        (library,) = [name for name in archive.namelist() if name.endswith(".so")]
+        assert not {b".symtab", b".debug_info"} & set(archive.read(library).split(b"\0"))
+    assert wheel.stat().st_size < MOST_WHEEL_BYTES
+
+
 def test_the_wheels_run_the_demo_in_an_empty_environment(tmp_path: Path) -> None:
     programs = empty_environment(tmp_path / "env")
     wheel = file(f"pulsar_proxy_sidecar-{VERSION}-py3-none-any.whl")
     lock = ["--require-hashes", "-r", ROOT / "requirements/runtime.txt"]
     run([programs / "pip", "install", "--quiet", *lock], tmp_path)
     run([programs / "pip", "install", "--quiet", "--no-index", "--no-deps", wheel], tmp_path)
-    holds_its_promise(programs, tmp_path / "pure")
+    holds_its_promise(programs, tmp_path / "pure", tls=False)
     native = file(f"pulsar_proxy_native-{VERSION}-*.whl")
     run([programs / "pip", "install", "--quiet", "--no-index", "--no-deps", native], tmp_path)
-    assert "native" in run([programs / "pulsar-proxy", "--version"], tmp_path)
-    holds_its_promise(programs, tmp_path / "native")
+    holds_its_promise(programs, tmp_path / "native", tls=True)
 
 
 def test_the_source_distribution_builds_the_same_wheel(tmp_path: Path) -> None:
@@ -124,8 +147,7 @@ def test_the_extension_s_source_distribution_builds_what_the_proxy_finds(tmp_pat
     source = file(f"pulsar_proxy_native-{VERSION}.tar.gz")
     building = ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation"]
     run([programs / "pip", *building, wheel, source], tmp_path, PATH=path)
-    assert "native" in run([programs / "pulsar-proxy", "--version"], tmp_path)
-    holds_its_promise(programs, tmp_path / "native")
+    holds_its_promise(programs, tmp_path / "native", tls=True)
 
 
 def test_the_wheelhouse_installs_and_runs_the_demo_without_a_network(tmp_path: Path) -> None:
@@ -141,7 +163,7 @@ def test_the_wheelhouse_installs_and_runs_the_demo_without_a_network(tmp_path: P
     script = (house / "INSTALL.txt").read_text()
     told = run([*offline, bash, "-euc", script], house, PREFIX=str(prefix), PYTHON=sys.executable)
     assert told.startswith(f"pulsar-proxy {VERSION}")
-    told = run([*offline, prefix / "bin/pulsar-proxy", "demo", *STORM], tmp_path)
+    told = run([*offline, prefix / "bin/pulsar-proxy", "demo", *STORM, *tls_alone(PemFiles.write(tmp_path))], tmp_path)
     assert "The promise held" in told
 
 
@@ -183,5 +205,14 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
         images.buildah("rmi", "--all", "--force")
 
 
-async def test_the_image_serves_out_of_its_archive(loaded: Image, tmp_path: Path) -> None:
-    await serves_and_ends(loaded, tmp_path)
+async def test_the_image_serves_out_of_its_archive_and_runs_the_demo(loaded: Image, tmp_path: Path) -> None:
+    await serves_and_ends(loaded, tmp_path, runs_the_demo)
+
+
+def runs_the_demo(proxy: Contained) -> None:
+    files = PemFiles.write(Path(f"/proc/{proxy.process.pid}/root/tmp"))
+    inside = PemFiles(*(Path("/tmp") / path.name for path in (files.certificate, files.key, files.trust)))
+    # Without the keys of the proxy beside it: the demo's own proxy would take them.
+    alone = replace(proxy, environment=proxy.image.environment)
+    done = alone.run("pulsar-proxy", "demo", *STORM, *tls_alone(inside))
+    assert "The promise held" in done.stdout, done.stdout + done.stderr
