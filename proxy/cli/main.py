@@ -165,7 +165,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="override one key of the proxy; repeat the option for more",
+        help="override one key of the proxy; repeat the option for more; with servicePortTls the clients speak TLS",
     )
     parser.add_argument(
         "--accept-refusals", action="store_true",
