@@ -20,14 +20,15 @@ def _report(results: Results) -> None:
 
 def _compare(now: Results) -> None:
     """Print how many of those that were killed at the baseline die now, by stage, and name those that do not."""
-    then = [name for name, row in Results(BASELINE).rows.items() if row["outcome"] in KILLED]
-    rows = {name: now.rows.get(name, {}) for name in then}
+    before = Results(BASELINE).rows
+    then = [each for each in choosing.chosen() if before.get(each.name, {}).get("outcome") in KILLED]
+    rows = {mutant.name: now.rows.get(mutant.name, {}) for mutant in then}
     stages = [row["stage"] for row in rows.values() if row.get("outcome") in KILLED]
     print(f"killed at the baseline: {len(then)}; of these die now: {len(stages)}")
     for stage in covering.STAGES:
         print(f"  {stage}: {stages.count(stage)}")
-    for mutant in choosing.chosen():
-        if mutant.name in rows and rows[mutant.name].get("outcome") not in KILLED:
+    for mutant in then:
+        if rows[mutant.name].get("outcome") not in KILLED:
             outcome = rows[mutant.name].get("outcome", "not run")
             print(f"  {outcome}: {mutant.name} {mutant.file} {mutant.function}: {mutant.old} -> {mutant.new}")
 

@@ -4,7 +4,7 @@ import ast
 import hashlib
 import json
 import random
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -147,16 +147,19 @@ def candidates(file: str) -> Iterator[Mutant]:
                 yield Mutant(file, name, before.count(line.strip()), line.strip(), changed.strip(), kind)
 
 
-def choose(set_aside: Container[str]) -> list[Mutant]:
-    """Draw the mutants of each room, each kind in turn, one of a function; one set aside is followed by another."""
+def choose(set_aside: Container[str], known: Sequence[Mutant]) -> list[Mutant]:
+    """Keep the mutants whose place is still there, and draw others of each room until it has its number.
+
+    Each kind in turn, one of a function; one set aside is followed by another.
+    """
     drawn: list[Mutant] = []
     for room in ROOMS:
         files = sorted(str(path.relative_to(ROOT)) for path in (ROOT / room).rglob("*.py"))
         lot = [mutant for file in files for mutant in candidates(file)]
         random.Random(f"{_SEED} {room}").shuffle(lot)
         kinds = sorted({mutant.kind for mutant in lot})
-        taken: dict[tuple[str, str], Mutant] = {}
-        kept: list[Mutant] = []
+        kept = [mutant for mutant in known if mutant.room == room and mutant.line() is not None]
+        taken = {(mutant.file, mutant.function): mutant for mutant in kept}
         while len(kept) < _OF_A_ROOM:
             kind = kinds[len(taken) % len(kinds)]
             mutant = next(each for each in lot if each.kind == kind and (each.file, each.function) not in taken)
@@ -175,7 +178,7 @@ def chosen() -> list[Mutant]:
 
 
 def write_choice() -> None:
-    """Draw again, without the mutants that were set aside, each with its reason."""
-    aside = json.loads(CHOSEN.read_text())["set aside"] if CHOSEN.exists() else {}
-    data = {"set aside": aside, "mutants": [asdict(mutant) for mutant in choose(aside)]}
+    """Draw for the mutants whose place is gone, without those that were set aside, each with its reason."""
+    aside = json.loads(CHOSEN.read_text())["set aside"]
+    data = {"set aside": aside, "mutants": [asdict(mutant) for mutant in choose(aside, chosen())]}
     CHOSEN.write_text(json.dumps(data, indent=1) + "\n")
