@@ -253,7 +253,7 @@ class BrokerConnection(BrokerEndpoint):
 
     def lost(self, cause: DisconnectCause) -> None:
         """Fail every question that waits; thousands of tasks that go on at once would keep the loop for seconds."""
-        error = ConnectionClosed(cause, "the connection to the broker ended")
+        error = self.closed(cause, "the connection to the broker ended")
         asked, self._asked = self._asked, {}
         if not self.ready.done():
             self.ready.set_exception(error)

@@ -43,6 +43,7 @@ from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 MAX_ANSWER_BYTES: Final = 4096
 # A read that filled its buffer, with its frames.
 READ_SECONDS: Final = 0.001
+_EARLY: Final = "the broker ended the connection before CONNECTED"
 _LATE: Final = "the proxy's own credentials did not come in time"
 _OF_IDENTITY: Final = frozenset({ServerError.AuthenticationError, ServerError.AuthorizationError})
 
@@ -106,7 +107,7 @@ class BrokerHandshake(BrokerEndpoint):
         """Answer a challenge; `heard` is then the broker's next answer."""
         self.heard = self.loop.create_future()
         if self.cause is not None:
-            self._fail(ConnectionClosed(self.cause, "the broker ended the connection before CONNECTED"))
+            self._fail(self.closed(self.cause, _EARLY))
             return
         self.write(frame)
         self.resume_reading()
@@ -144,7 +145,7 @@ class BrokerHandshake(BrokerEndpoint):
         if self._behind:
             self._process()
         if not self.heard.done():
-            self._fail(ConnectionClosed(cause, "the broker ended the connection before CONNECTED"))
+            self._fail(self.closed(cause, _EARLY))
 
     def _on_frame(self, frame: Frame) -> None:
         kind = frame.head.command_type

@@ -540,7 +540,7 @@ def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:
 
 def _ended(key: PoolKey, connection: BrokerConnection) -> ConnectionClosed:
     text = f"a connection to broker {key.broker} ended before any answer"
-    return ConnectionClosed(connection.cause or DisconnectCause.BROKER_CLOSED, text)
+    return connection.closed(connection.cause or DisconnectCause.BROKER_CLOSED, text)
 
 
 def _fail(question: BrokerRequest, error: Exception) -> None:

@@ -14,9 +14,10 @@ from protocol.errors import ServerError
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import Failure
 from proxy.cli.main import main
-from tests.support.auth.tls import PemFiles, server_context
+from tests.support.auth.credentials import turned_away
+from tests.support.auth.tls import PemFiles, server_context, tls_broker
 from tests.support.brokers.raw_broker import raw_broker, silence
-from tests.support.clients.async_client import LOOPBACK, AsyncClient
+from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.ports import free_port
@@ -186,6 +187,23 @@ async def test_a_broker_that_refuses_a_handshake_by_an_alert_is_told_what_it_nee
 
     async with raw_broker(refuse) as broker:
         assert "suites of ECDHE with AES-GCM" in await told(capsys, PemFiles.write(tmp_path), broker.port)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["1.2", "1.3"])
+async def test_a_broker_that_wants_a_certificate_is_told_with_its_alert(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    wanting = server_context(clients_from="first")
+    wanting.minimum_version = wanting.maximum_version = version
+    files = PemFiles.write(tmp_path)
+    async with tls_broker(silence, wanting) as broker:
+        found = await told(capsys, files, broker.port)
+        assert "sent the alert" in found
+        assert "brokerClientCertificateFilePath" in found
+        # In TLS 1.3 the alert comes behind the handshake.
+        async with staged(None, broker.port, **files.broker_keys) as stage:
+            await turned_away(stage, connect_frame(f"{LOOPBACK}:{broker.port}"))
+            assert "sent the alert" in stage.details[-1]
 
 
 async def told(capsys: pytest.CaptureFixture[str], files: PemFiles, port: int) -> str:
