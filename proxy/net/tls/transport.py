@@ -361,11 +361,18 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def _continue_reading(self) -> None:
         if self._halted or self._phase is not OPEN:
             return
-        flags = self._session.flags
-        if flags & MORE and not self._ended:
-            self._deliver(_NOTHING)
-        elif flags or self._fin_waits:
-            self._after_records(flags)
+        try:
+            flags = self._session.flags
+            if flags & MORE and not self._ended:
+                self._deliver(_NOTHING)
+            elif flags or self._fin_waits:
+                self._after_records(flags)
+        except Exception as error:
+            # Loops end a connection for what `buffer_updated` raises; here it would stay, and not be read any more.
+            self._failure = TlsFailed.of(error)
+            self.abort()
+            told = {"message": "reading of kept records failed", "exception": error, "transport": self}
+            asyncio.get_running_loop().call_exception_handler(told)
         if not self._paused and self._phase is OPEN:
             self._resume_raw()
 

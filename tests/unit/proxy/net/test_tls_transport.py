@@ -76,6 +76,13 @@ class StopsAtOnce(Reader):
     stop_after = 1
 
 
+class BreaksBehindTheFirst(StopsAtOnce):
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self.deliveries:
+            raise RuntimeError("a fault of the proxy's")
+        return super().get_buffer(sizehint)
+
+
 def below(endpoint: RecordingEndpoint) -> TlsTransport:
     assert isinstance(endpoint.transport, TlsTransport)
     return endpoint.transport
@@ -104,6 +111,18 @@ class TestRecords:
             assert endpoint.ends == [DisconnectCause.TLS_ERROR]
             await other.send(b"fine")
             await eventually(lambda: whole.arrived == b"fine")
+
+    @on_both_loops
+    async def test_a_fault_while_kept_records_are_opened_ends_the_connection_and_is_reported(self) -> None:
+        reported: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: reported.append(told["exception"]))
+        async with tls_link(BreaksBehindTheFirst) as (endpoint, peer):
+            await peer.send(bytes(RECORD))
+            await eventually(lambda: endpoint.arrived)
+            endpoint.resume_reading()
+            await eventually(lambda: endpoint.ends == [DisconnectCause.INTERNAL_ERROR])
+            assert await peer.read(1) == b""
+        assert len(reported) == 1
 
 
 class TestEnds:
