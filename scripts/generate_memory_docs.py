@@ -171,7 +171,7 @@ def _product(part: Part, divided_by: int) -> str:
 def _derived(quantity: Derived) -> str:
     return {
         Derived.ANSWER_LIMIT: "`topicListMaxAnswerBytes` (empty: the smaller limit)",
-        Derived.RELAY_READERS: "(relay threads + 1)",
+        Derived.RELAY_READERS: "relay threads",
     }[quantity]
 
 

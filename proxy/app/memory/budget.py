@@ -41,6 +41,10 @@ BROKER_CONNECTION_BYTES: Final = 20 * 1024
 TLS_CONNECTION_BYTES: Final = 50 * 1024
 # The certificates that a client has shown: all of its handshake (`CLIENT_HANDSHAKE_BYTES`), and what keeping costs.
 CLIENT_CHAIN_BYTES: Final = 18 * 1024
+# A relay's thread opens a read in one buffer and seals another; both grow by doubling, and hold beside the read what a
+# session keeps (50 KiB at most), or what sealing adds.
+SEALING_BUFFERS: Final = 4
+SEALING_BYTES: Final = 128 * 1024
 # The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
 LOOP_TLS_BYTES: Final = 320 * 1024
 # An unfinished frame (4 KiB) and unread answers (4 KiB) of a client that has both.
@@ -223,6 +227,11 @@ _CONNECTION_LINES: Final = (
           Part(CLIENT_CHAIN_BYTES, (_CLIENTS,), (_CLIENT_TLS, _ASKS_CERTIFICATES)),
           Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
+    # The same buffers serve both sides; with TLS on both they are counted twice.
+    Line("TLS of the relay threads", Config.relay_buffer_bytes.name,
+         tuple(part for side in (_CLIENT_TLS, _BROKER_TLS) for part in (
+             Part(SEALING_BUFFERS, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (side,)),
+             Part(SEALING_BYTES, (Derived.RELAY_READERS,), (side,))))),
     # Linux doubles the buffer size that a program sets. The large buffers of a few connections fill their sum, so that
     # line stands beside the relays.
     Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,

@@ -22,6 +22,7 @@ PART_LABELS: Final[Mapping[str, str]] = {
     "one large frame over its limit": "frame_overshoot",
     "books of writers": "writers",
     "TLS connections": "tls_connections",
+    "TLS of the relay threads": "relay_threads_tls",
     "kernel send buffers": "send_buffers",
     "large kernel send buffers": "large_send_buffers",
     "relays, both directions stalled": "stalled_relays",

@@ -63,6 +63,10 @@ def test_tls_counts_for_each_end_that_has_it() -> None:
     lines, _ = budget(**keys, **asked)
     assert lines["TLS connections"] == 10 * (50 + 18) * 1024
     assert lines["TLS of the web ports"] == 3 * (50 + 18) * 1024
+    # Each thread opens a read, and seals one.
+    relaying, _ = budget(**keys, numIOThreads=2, relayBufferBytes=65_536)
+    assert relaying["TLS of the relay threads"] == 2 * (4 * 64 + 128) * 1024
+    assert "TLS of the relay threads" not in budget()[0]
 
 
 def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() -> None:
