@@ -14,11 +14,11 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
 from proxy.config.keys.key import Key
 from proxy.net.tls.chains import in_order
-from proxy.net.tls.expiry import expiry
+from proxy.net.tls.expiry import expiry, rsa_bits
 from proxy.net.tls.pem import PemFile, TlsFile, block, key_block, memory_file
 from proxy.net.tls.revocation import load_lists, revocation_lists
 from proxy.net.tls.session import TlsConfig, new_config
-from proxy.net.tls.suites import BadTlsSetting, restrict, versions_and_suites
+from proxy.net.tls.suites import BadTlsSetting, fits, restrict, versions_and_suites
 
 if TYPE_CHECKING:
     from proxy.net.tls.stores import StoreFile
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = "PemFile | StoreFile"
 Name = Literal["server", "web", "broker_client"]
 Verify = Literal["nothing", "optional", "required"]
+LEAST_RSA_BITS: Final = 2048
 _VERIFY: Final[tuple[Verify, ...]] = ("nothing", "optional", "required")
 
 
@@ -65,14 +66,14 @@ class ContextSettings:
 class LoadedContext:
     """Settings of sessions, and the Unix times at which their certificate and revocation lists expire; None without.
 
-    `doubt` is a warning, or empty. `https` is the same towards web services of brokers, `https_bare` without the
+    `doubts` are warnings. `https` is the same towards web services of brokers, `https_bare` without the
     certificate, for what is not the proxy's own business; None for ports.
     """
 
     config: TlsConfig
     expires_at: float | None
     lists_expire_at: float | None
-    doubt: str
+    doubts: tuple[str, ...]
     https: ssl.SSLContext | None = None
     https_bare: ssl.SSLContext | None = None
 
@@ -176,7 +177,10 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key
     )
     roots, lists, lists_expire_at = _trusted(settings, now)
-    chain, key, doubt = _own(settings)
+    chain, key, doubts = _own(settings)
+    if chain and settings.server_side:
+        _check_suites(settings, chain[0], versions, suites)
+    doubts += _weak(settings.trust, roots)
     expires_at = expiry(chain[0]) if chain else None
     try:
         config = new_config(
@@ -188,10 +192,10 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
     except ValueError as error:
         raise _refused(settings, *error.args) from error
     if settings.server_side:
-        return LoadedContext(config, expires_at, lists_expire_at, doubt)
+        return LoadedContext(config, expires_at, lists_expire_at, doubts)
     own = key_block(key) + b"".join(block(b"CERTIFICATE", each) for each in chain) if chain else b""
     both = (_https(settings, roots, lists, versions, suites, shown) for shown in (own, b""))
-    return LoadedContext(config, expires_at, lists_expire_at, doubt, *both)
+    return LoadedContext(config, expires_at, lists_expire_at, doubts, *both)
 
 
 def _refused(settings: ContextSettings, setting: str, text: str) -> BadTlsSetting:
@@ -209,17 +213,33 @@ def _refused(settings: ContextSettings, setting: str, text: str) -> BadTlsSettin
     return file.fault(f"what a session can use: {text}")
 
 
-def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, str]:
+def _check_suites(settings: ContextSettings, own: bytes, versions: Sequence[int], suites: Sequence[int]) -> None:
+    """Raise BadTlsSetting if the certificate fits none of the suites: no client could connect."""
+    kind = "RSA" if rsa_bits(own) else "ECDSA"
+    if suites and not any(fits(suite, kind, versions) for suite in suites):
+        file = settings.certificate
+        expected = f"a suite of {kind}, as the certificate in {file.path!r} ({file.key})"
+        raise BadTlsSetting(settings.ciphers_key, ",".join(settings.ciphers), expected)
+
+
+def _weak(trust: Source, roots: Sequence[bytes]) -> tuple[str, ...]:
+    """Return a warning of authorities whose signatures count for nothing."""
+    if not trust.path or not any(0 < rsa_bits(each) < LEAST_RSA_BITS for each in roots):
+        return ()
+    return (f"{trust.key}: {trust.path!r} has an RSA key of less than 2,048 bits, which proves nothing here",)
+
+
+def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, tuple[str, ...]]:
     """Return the chain and the key of the certificate that is shown, and what is odd about them."""
     if not settings.shows_certificate:
-        return [], b"", ""
+        return [], b"", ()
     file = settings.private_key
     found, (key, keys) = settings.certificate.certificates(), file.private_key()
     try:
         chain = in_order(found, key)
     except ValueError as error:
         raise settings.certificate.fault(f"{settings.certificate.expected} with certificates: {error}") from error
-    return chain, key, f"{file.key}: {file.path!r} has {keys} keys, the first counts" if keys > 1 else ""
+    return chain, key, (f"{file.key}: {file.path!r} has {keys} keys, the first counts",) if keys > 1 else ()
 
 
 def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[bytes], float | None]:

@@ -44,7 +44,7 @@ def _doubts(contexts: Contexts, now: float) -> list[str]:
         for name, loaded in contexts.items()
         if loaded.expires_at is not None and loaded.expires_at <= now
     ]
-    return found + list(dict.fromkeys(loaded.doubt for loaded in contexts.values() if loaded.doubt))
+    return found + list(dict.fromkeys(doubt for loaded in contexts.values() for doubt in loaded.doubts))
 
 
 def _uses_tls(config: Config) -> bool:

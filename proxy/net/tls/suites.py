@@ -80,6 +80,13 @@ def _spoken(suites: Sequence[int]) -> set[int]:
     return {_MODERN if is_modern(suite) else VERSIONS["TLSV1.2"] for suite in suites}
 
 
+def fits(suite: int, kind: str, versions: Sequence[int]) -> bool:
+    """Return whether a server with a certificate of this kind, RSA or ECDSA, can use a suite in one of the versions."""
+    if is_modern(suite):
+        return _MODERN in versions
+    return any(number == suite and f"-{kind}-" in name for name, number in _suites().items())
+
+
 def restrict(context: ssl.SSLContext, versions: Sequence[int], suites: Sequence[int]) -> None:
     """Limit a context for https to these; Python's `ssl` cannot choose among the suites of TLS 1.3."""
     context.minimum_version = ssl.TLSVersion(min(versions))

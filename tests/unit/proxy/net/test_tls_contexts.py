@@ -247,6 +247,26 @@ def test_what_cannot_be_had_is_refused_by_name(
     assert caught.value.key == key
 
 
+def test_suites_that_the_certificate_does_not_fit_are_told(files: PemFiles, tmp_path: Path) -> None:
+    rsa, ecdsa = "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+    with_rsa = PemFiles.write(tmp_path / "rsa", trustme.CA().issue_cert("localhost", key_type=trustme.KeyType.RSA))
+    assert faults(**files.server_keys, tlsCiphers=rsa) == [
+        f"command line: tlsCiphers: got {rsa}, expected a suite of ECDSA, as the certificate in "
+        f"'{files.certificate}' (tlsCertificateFilePath)"
+    ]
+    assert "a suite of RSA" in faults(**with_rsa.server_keys, tlsCiphers=ecdsa)[0]
+    older = {"tlsCiphers": f"{rsa},TLS_AES_128_GCM_SHA256", "tlsProtocols": "TLSv1.2"}
+    assert "a suite of ECDSA" in faults(**files.server_keys, **older)[0]
+    for keys in (
+        files.server_keys | {"tlsCiphers": f"{rsa},{ecdsa}"},
+        files.server_keys | {"tlsCiphers": older["tlsCiphers"]},
+        with_rsa.server_keys | {"tlsCiphers": rsa},
+        # The suite is the broker's choice.
+        files.broker_keys | {"brokerClientTlsCiphers": rsa},
+    ):
+        assert check(tls_config(**keys)) == []
+
+
 def test_authorities_need_not_have_signed_themselves(tmp_path: Path) -> None:
     # As in Java: whatever is in the trust file is trusted.
     middle = authority("first").create_child_ca()

@@ -181,6 +181,19 @@ def test_a_key_that_sessions_do_not_have_is_named(files: PemFiles, key: Certific
     assert f"brokerClientKeyFilePath: got '{files.key}', expected an RSA key of 2,048" in fault
 
 
+def test_an_authority_with_a_short_key_is_told_beside_others_and_one_that_is_none(files: PemFiles) -> None:
+    short = self_signed(rsa.generate_private_key(65537, 1024)).cert_chain_pems[0].bytes()
+    nothing = b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
+    trust = {"tlsTrustCertsFilePath": files.trust}
+    assert check(tls_config(**files.server_keys, **trust)) == []
+    files.trust.write_bytes(files.trust.read_bytes() + nothing + short)
+    assert check(tls_config(**files.server_keys, **trust)) == [
+        f"tlsTrustCertsFilePath: '{files.trust}' has an RSA key of less than 2,048 bits, which proves nothing here"
+    ]
+    files.trust.write_bytes(short)
+    assert "brokerClientTrustCertsFilePath" in check(tls_config(**files.broker_keys))[0]
+
+
 @pytest.mark.parametrize("form", [PKCS8, OLDER])
 def test_an_encrypted_key_is_refused_with_the_command_that_decrypts_it(files: PemFiles, form: PrivateFormat) -> None:
     key = load_pem_private_key(files.key.read_bytes(), None)
