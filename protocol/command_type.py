@@ -1,11 +1,10 @@
-"""Command numbers up to Pulsar 5.0, and how to read a number without decoding the command.
+"""Command numbers up to Pulsar 5.0, and which commands carry a request id.
 
-Works on raw bytes; the generated module is loaded only for the question which sub-message carries a request id.
+The generated module is loaded only for the latter.
 """
 
 from enum import IntEnum
 from functools import cache
-from typing import Final
 
 
 class CommandType(IntEnum):
@@ -82,56 +81,6 @@ class CommandType(IntEnum):
     WATCH_TC_ASSIGNMENTS_UPDATE = 80
     WATCH_TC_ASSIGNMENTS_CLOSE = 81
     SCALABLE_TOPIC_UNSUBSCRIBE = 82
-
-
-_TYPE_TAG: Final = 0x08
-_TYPE_FIELD: Final = 1
-_VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
-_MAX_VARINT_BYTES: Final = 10
-
-
-def peek_command_type(command: bytes | bytearray | memoryview) -> int | None:
-    """Return a command's type, or None if these bytes hold no type (or not yet).
-
-    Every known encoder writes the type first; any other order is legal protobuf and is searched.
-    """
-    if len(command) >= 2 and command[0] == _TYPE_TAG and command[1] < 0x80:
-        return command[1]
-    return _search_type(command)
-
-
-def _search_type(command: bytes | bytearray | memoryview) -> int | None:
-    position = 0
-    while True:
-        tag, position = _read_varint(command, position)
-        if tag is None:
-            return None
-        wire_type = tag & 7
-        if wire_type == _VARINT:
-            value, position = _read_varint(command, position)
-            if value is None or tag >> 3 == _TYPE_FIELD:
-                return value
-        elif wire_type == _LENGTH_DELIMITED:
-            length, position = _read_varint(command, position)
-            if length is None:
-                return None
-            position += length
-        elif wire_type == _FIXED64:
-            position += 8
-        elif wire_type == _FIXED32:
-            position += 4
-        else:
-            return None
-
-
-def _read_varint(data: bytes | bytearray | memoryview, position: int) -> tuple[int | None, int]:
-    value = shift = 0
-    for index in range(position, min(len(data), position + _MAX_VARINT_BYTES)):
-        value |= (data[index] & 0x7F) << shift
-        if data[index] < 0x80:
-            return value, index + 1
-        shift += 7
-    return None, position
 
 
 @cache

@@ -12,10 +12,10 @@ from typing import Final, cast
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, EncodeError
 
-from protocol.command_type import CommandType, peek_command_type, request_id_field
+from protocol.command_type import CommandType, request_id_field
 from protocol.errors import LocalProtocolError, MalformedFrame, ServerError, UnexpectedCommand
 from protocol.field_walker import check_fields
-from protocol.frames import answer_frame, bare_frame, varint
+from protocol.frames import answer_frame, bare_frame, leading_type, varint
 from protocol.pb import PulsarApi_pb2 as pb
 
 PROTOCOL_VERSION: Final = 21
@@ -54,7 +54,7 @@ def decode_command(command: bytes | bytearray | memoryview) -> pb.BaseCommand:
     """
     check_fields(command)
     decoded = parse(command)
-    _check_type(decoded, peek_command_type(command))
+    _check_type(decoded, leading_type(command, 0)[0])
     if decoded.type == CommandType.ERROR and not decoded.error.HasField("error"):
         decoded.error.error = pb.UnknownError
     _check_fields(decoded)

@@ -15,6 +15,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from protocol.command_type import CommandType, request_id_number
 from protocol.errors import MalformedFrame, TooManyFields
+from protocol.frames import read_varint
 from protocol.pb import PulsarApi_pb2 as pb
 
 # Entries of one repeated field of a command; real clients send a handful of properties. An entry of a few bytes takes
@@ -127,7 +128,7 @@ class FieldWalker:
                 self._shapes.pop()
             inner_end = start + ends[-1] if ends else end
             try:
-                tag, after = _varint(data, position, min(last, inner_end))
+                tag, after = read_varint(data, position, min(last, inner_end))
                 if tag is None:
                     break
                 after = self._field(tag, data, start, after, inner_end, last)
@@ -158,7 +159,7 @@ class FieldWalker:
             if repeated is not None and repeated.packed_bytes is not None:
                 entries = _packed_entries(repeated.packed_bytes, data, position, after, last)
         elif wire_type == _VARINT:
-            value, after = _varint(data, position, min(last, inner_end))
+            value, after = read_varint(data, position, min(last, inner_end))
             if value is None:
                 raise _Incomplete
         elif wire_type in _FIXED_BYTES:
@@ -213,18 +214,18 @@ def read_request_id(kind: int, command: bytes | bytearray | memoryview) -> int |
     position, end, inside = 0, len(command), False
     for _ in range(MAX_FIELDS):
         try:
-            tag, position = _varint(command, position, end)
+            tag, position = read_varint(command, position, end)
             if tag is None:
                 return None
             value, position = _length(command, position, end) if tag & 7 == _LENGTH_DELIMITED else (0, position)
             if inside and tag == number << 3:
-                return _varint(command, position, end)[0]
+                return read_varint(command, position, end)[0]
             if not inside and tag == kind << 3 | _LENGTH_DELIMITED:
                 inside, end = True, min(end, position + value)
                 continue
             position += value
             if tag & 7 == _VARINT:
-                position = _varint(command, position, end)[1]
+                position = read_varint(command, position, end)[1]
             elif tag & 7 != _LENGTH_DELIMITED:
                 position += _FIXED_BYTES.get(tag & 7, end)
         except (_Incomplete, MalformedFrame):
@@ -237,23 +238,8 @@ def _command_shape() -> Shape:
     return shape_of(pb.BaseCommand.DESCRIPTOR)
 
 
-def _varint(data: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int | None, int]:
-    """Return a varint and where it ends; None if it is not complete before `end`."""
-    if position < end and data[position] < 0x80:
-        return data[position], position + 1
-    value = shift = 0
-    for index in range(position, min(end, position + _MAX_VARINT_BYTES)):
-        value |= (data[index] & 0x7F) << shift
-        if data[index] < 0x80:
-            return value & 0xFFFF_FFFF_FFFF_FFFF, index + 1
-        shift += 7
-    if end - position >= _MAX_VARINT_BYTES:
-        raise MalformedFrame("got a number of more than 10 bytes")
-    return None, position
-
-
 def _length(data: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:
-    length, position = _varint(data, position, end)
+    length, position = read_varint(data, position, end)
     if length is None:
         raise _Incomplete
     return length, position

@@ -17,6 +17,7 @@ LARGEST_FRAME: Final = 0x7FFF_FFFF
 _TYPE_TAG: Final = 0x08
 _FIRST_VARINT_FIELD: Final = 0x08
 _LENGTH_DELIMITED: Final = 2
+_MAX_VARINT_BYTES: Final = 10
 _UINT64: Final = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -66,48 +67,57 @@ def read_sizes(buffer: bytes | bytearray | memoryview, position: int) -> tuple[i
 def read_head(first_bytes: bytes) -> FrameHead:
     """Return a frame's head from its first min(frame, HEAD_BYTES) bytes.
 
-    Raises MalformedFrame where the sizes contradict each other. A command laid out in an unusual but legal order has
-    `command_type` or `request_id` None: only decoding the whole command can find them.
+    Raises MalformedFrame where the sizes contradict each other, or a number has more than ten bytes. A command that is
+    laid out in an unusual but legal order has `command_type` or `request_id` None: only decoding it can find them.
     """
     frame_bytes, command_bytes = read_sizes(first_bytes, 0)
     command_end = HEADER_BYTES + command_bytes
     first_bytes = first_bytes[:command_end]
-    if len(first_bytes) <= HEADER_BYTES or first_bytes[HEADER_BYTES] != _TYPE_TAG:
-        return FrameHead(frame_bytes, command_bytes, None, None, command_end)
-    command_type, position = _varint(first_bytes, HEADER_BYTES + 1)
+    command_type, position = leading_type(first_bytes, HEADER_BYTES)
     if command_type is None:
         return FrameHead(frame_bytes, command_bytes, None, None, command_end)
     request_id, rest_offset = _leading_request_id(first_bytes, position, command_type, command_end)
     return FrameHead(frame_bytes, command_bytes, command_type, request_id, rest_offset)
 
 
+def leading_type(data: bytes | bytearray | memoryview, position: int) -> tuple[int | None, int]:
+    """Return the type of a command that begins with it, as every known encoder writes it, and where it ends."""
+    if position >= len(data) or data[position] != _TYPE_TAG:
+        return None, position
+    return read_varint(data, position + 1)
+
+
 def _leading_request_id(
     first_bytes: bytes, position: int, command_type: int, command_end: int
 ) -> tuple[int | None, int]:
-    tag, position = _varint(first_bytes, position)
+    tag, position = read_varint(first_bytes, position)
     if tag is None or tag != (command_type << 3 | _LENGTH_DELIMITED):
         return None, command_end
-    length, position = _varint(first_bytes, position)
+    length, position = read_varint(first_bytes, position)
     if length is None or position + length != command_end:
         return None, command_end
     if position >= len(first_bytes) or first_bytes[position] != _FIRST_VARINT_FIELD:
         return None, command_end
-    request_id, position = _varint(first_bytes, position + 1)
+    request_id, position = read_varint(first_bytes, position + 1)
     return (None, command_end) if request_id is None else (request_id, position)
 
 
-def _varint(data: bytes, position: int) -> tuple[int | None, int]:
-    if position < len(data) and data[position] < 0x80:
+def read_varint(data: bytes | bytearray | memoryview, position: int, end: int | None = None) -> tuple[int | None, int]:
+    """Return a varint and where it ends; None if it is not complete before `end`.
+
+    Raises MalformedFrame for one of more than ten bytes, which hold 70 bits: every decoder drops those above 64.
+    """
+    last = len(data) if end is None else end
+    if position < last and data[position] < 0x80:
         return data[position], position + 1
     value = shift = 0
-    while position < len(data) and shift < 70:
-        byte = data[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            # Ten bytes hold 70 bits; every decoder drops those above 64.
-            return value & _UINT64, position
+    for index in range(position, min(last, position + _MAX_VARINT_BYTES)):
+        value |= (data[index] & 0x7F) << shift
+        if data[index] < 0x80:
+            return value & _UINT64, index + 1
         shift += 7
+    if last - position >= _MAX_VARINT_BYTES:
+        raise MalformedFrame("got a number of more than 10 bytes")
     return None, position
 
 
