@@ -14,11 +14,11 @@ from proxy.relay.memory.sockets import (
     ReceivedMemory,
     SocketMemory,
     SocketMemorySampler,
-    SumBound,
     bound_unsent,
 )
 
 if TYPE_CHECKING:
+    from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.small_relay import SmallEngine
@@ -43,7 +43,7 @@ class RelayEngines:
         self.native = native
         self._windows = windows
         # The bound in sum for the kernel memory of sockets; None without a limit.
-        self.bound: SumBound | None = None
+        self.bound: SocketBound | None = None
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
         """Return the relay of two connections."""
@@ -60,7 +60,7 @@ class RelayEngines:
 
     def sampler(self, relays: Callable[[], Iterable[Relay]]) -> SocketMemorySampler:
         """Return what adds the kernel memory of `relays` up each second, and keeps its bound."""
-        return SocketMemorySampler(relays, self.socket_memory, self.bound)
+        return SocketMemorySampler(relays, self.socket_memory, None if self.bound is None else self.bound.look)
 
     def received_memory(self) -> ReceivedMemory:
         """Return what sockets of the threads have received and nobody has read."""

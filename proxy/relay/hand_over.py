@@ -12,7 +12,8 @@ import asyncio
 import errno
 import fcntl
 import os
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SMALL_READ_BYTES
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 # The order of the ends: client, broker.
 CLIENT: Final = 0
 BROKER: Final = 1
-
-
-class NewOwner(Protocol):
-    """The owner of the descriptors after the hand-over."""
-
-    def handed_over(self) -> None:
-        """Called when both transports are gone and nothing more comes from them."""
 
 
 class LeavingEnd(asyncio.BufferedProtocol):
@@ -80,24 +74,25 @@ class LeavingEnd(asyncio.BufferedProtocol):
 class HandOver:
     """The hand-over of one pair; owns duplicates of both sockets from `begin` until `take`."""
 
-    __slots__ = ("_fds", "_leaving", "_loop", "_owner", "ends")
+    __slots__ = ("_fds", "_handed_over", "_leaving", "_loop", "ends")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: asyncio.Transport, broker: asyncio.Transport) -> None:
         self._loop = loop
-        self._owner: NewOwner | None = None
+        self._handed_over: Callable[[], None] | None = None
         self._leaving = False
         self.ends = (LeavingEnd(client), LeavingEnd(broker))
         self._fds: list[int] = []
 
-    def begin(self, owner: NewOwner) -> None:
+    def begin(self, handed_over: Callable[[], None]) -> None:
         """Close both transports as soon as they have nothing to send; nobody reads them, no epoll set watches them.
 
-        Raises OSError if there are no descriptors.
+        `handed_over` is called when both are gone and nothing more comes from them. Raises OSError if there are no
+        descriptors.
         """
         for end in self.ends:
             assert end.transport is not None
             self._fds.append(_duplicate(end.transport))
-        self._owner = owner
+        self._handed_over = handed_over
         for end in self.ends:
             assert end.transport is not None
             end.hand_over = self
@@ -120,7 +115,7 @@ class HandOver:
         """Called when a transport is gone: if it ended by itself, the other has to follow."""
         if not self._leaving:
             self._leave()
-        if self._owner is not None and all(end.gone for end in self.ends):
+        if self._handed_over is not None and all(end.gone for end in self.ends):
             # The transport closes its own descriptor right after it has told of its end.
             self._loop.call_soon(self._finish)
 
@@ -132,7 +127,7 @@ class HandOver:
 
     def abort(self) -> None:
         """Close everything at once; the owner hears nothing more."""
-        self._owner = None
+        self._handed_over = None
         self._leaving = True
         for end in self.ends:
             if end.transport is not None and not end.gone:
@@ -149,10 +144,10 @@ class HandOver:
                 end.transport.close()
 
     def _finish(self) -> None:
-        owner, self._owner = self._owner, None
-        if owner is not None:
+        handed_over, self._handed_over = self._handed_over, None
+        if handed_over is not None:
             self._release_ends()
-            owner.handed_over()
+            handed_over()
 
     def _release_ends(self) -> None:
         # End, transport and hand-over know each other: only a full collection would free them.

@@ -176,17 +176,11 @@ class NativePairs(BodyThreads, Protocol):
     def events(self, most: int) -> list[EventTuple]:
         """Return the oldest events."""
 
-    def snapshot(self, after: int = 0, most: int = ...) -> bytes:
-        """Return the records of at most `most` pairs with a number above `after`, in the order of their numbers."""
-
     def snapshot_of(self, pair: int) -> tuple[int, ...] | None:
         """Return the record of a pair; None after its last event was taken."""
 
     def beats(self) -> list[int]:
         """Return the milliseconds since each thread last went round its loop."""
-
-    def rounds(self) -> list[int]:
-        """Return how often each thread went round its loop."""
 
     def socket_memory(self) -> tuple[int, int]:
         """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""

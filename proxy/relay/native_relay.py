@@ -129,7 +129,7 @@ class NativeRelay:
         if self._end is not None or self.hand_over is None:
             return
         try:
-            self.hand_over.begin(self)
+            self.hand_over.begin(self.handed_over)
         except OSError as error:
             self._engine.refused(error)
             self.abort(DisconnectCause.CONNECTION_RESET)

@@ -40,6 +40,8 @@ class ReceivedMemory(NamedTuple):
     from_clients: int
 
 
+# `bound.SocketBound.look`.
+Look = Callable[[SocketMemory, Callable[[], Awaitable[None]]], Awaitable[None]]
 NO_SOCKET_MEMORY: Final = SocketMemory(0, 0)
 NOTHING_RECEIVED: Final = ReceivedMemory(0, 0)
 
@@ -102,28 +104,22 @@ def used_of(meminfo: bytes) -> int:
     return int(received + max(ahead, 0) + queued + backlog)
 
 
-class SumBound(Protocol):
-    """The bound for the sum of all sockets (`bound.SocketBound`)."""
-
-    async def look(self, held: SocketMemory, pause: Callable[[], Awaitable[None]]) -> None:
-        """Take the sum of the last second; `pause` between steps."""
-
-
 class SocketMemorySampler:
     """Adds the kernel memory of all relays up; `last` is the sum of the last whole sweep.
 
-    `of_threads` returns the sum of the native engine's relays; `bound`, if there is one, looks at each sum.
+    `of_threads` returns the sum of the native engine's relays; `look`, if there is one, gets each sum, and what
+    it calls between its steps.
     """
 
     def __init__(
         self,
         relays: Callable[[], Iterable[HeavyRelay]],
         of_threads: Callable[[], SocketMemory] = lambda: NO_SOCKET_MEMORY,
-        bound: SumBound | None = None,
+        look: Look | None = None,
     ) -> None:
         self._relays = relays
         self._of_threads = of_threads
-        self._bound = bound
+        self._look = look
         self.last = NO_SOCKET_MEMORY
 
     async def sweep(self, pause: Callable[[], Awaitable[None]]) -> SocketMemory:
@@ -136,6 +132,6 @@ class SocketMemorySampler:
             if not number % (SOCKETS_A_STEP // 2):
                 await pause()
         self.last = SocketMemory(brokers, clients)
-        if self._bound is not None:
-            await self._bound.look(self.last, pause)
+        if self._look is not None:
+            await self._look(self.last, pause)
         return self.last

@@ -178,7 +178,7 @@ class Steps(Origins):
         log: Any = SimpleNamespace(warning=lambda event, **fields: None)
         limit = sum(each.size for each in relays)
         bound = SocketBound(limit, lambda tight: None, lambda: map(load, relays), self, log, lambda: 5.0)
-        return SocketMemorySampler(lambda: relays, lambda: SocketMemory(limit, 0), bound).sweep(pause)
+        return SocketMemorySampler(lambda: relays, lambda: SocketMemory(limit, 0), bound.look).sweep(pause)
 
 
 @pytest.mark.threat("standing-relays-kernel-memory")
