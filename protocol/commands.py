@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError, EncodeError
 from protocol.command_type import CommandType, request_id_field
 from protocol.errors import LocalProtocolError, MalformedFrame, ServerError, UnexpectedCommand
 from protocol.field_walker import check_fields
-from protocol.frames import answer_frame, bare_frame, leading_type, varint
+from protocol.frames import answer_frame, bare_frame, frame_sizes, leading_type, varint
 from protocol.pb import PulsarApi_pb2 as pb
 
 PROTOCOL_VERSION: Final = 21
@@ -120,8 +120,7 @@ def frame(command: pb.BaseCommand) -> bytes:
         encoded = command.SerializeToString()
     except EncodeError as error:
         raise LocalProtocolError(f"cannot encode an incomplete command: {error}") from error
-    size = len(encoded)
-    return (size + 4).to_bytes(4, "big") + size.to_bytes(4, "big") + encoded
+    return frame_sizes(len(encoded)) + encoded
 
 
 def request_id_of(command: pb.BaseCommand) -> int:

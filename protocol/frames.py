@@ -138,9 +138,7 @@ def bare_frame(command_type: int) -> bytes:
 
 def answer_frame(command_type: int, content: bytes) -> bytes:
     """Encode the whole frame of a command with the bytes of its sub-message."""
-    field = varint(command_type << 3 | _LENGTH_DELIMITED)
-    inner = b"\x08" + varint(command_type) + field + varint(len(content)) + content
-    return (len(inner) + 4).to_bytes(4, "big") + len(inner).to_bytes(4, "big") + inner
+    return _frame_begin(command_type, len(content)) + content
 
 
 def answer_prefix(command_type: int, request_id: int, rest_bytes: int) -> bytes:
@@ -149,12 +147,16 @@ def answer_prefix(command_type: int, request_id: int, rest_bytes: int) -> bytes:
     `rest_bytes` raw bytes of the same sub-message must follow on the wire.
     """
     field = b"\x08" + varint(request_id)
-    inner = (
-        b"\x08"
-        + varint(command_type)
-        + varint(command_type << 3 | _LENGTH_DELIMITED)
-        + varint(len(field) + rest_bytes)
-        + field
-    )
-    command_bytes = len(inner) + rest_bytes
-    return (command_bytes + 4).to_bytes(4, "big") + command_bytes.to_bytes(4, "big") + inner
+    return _frame_begin(command_type, len(field) + rest_bytes) + field
+
+
+def _frame_begin(command_type: int, content_bytes: int) -> bytes:
+    """Encode a frame up to its sub-message of so many bytes."""
+    field = varint(command_type << 3 | _LENGTH_DELIMITED)
+    inner = b"\x08" + varint(command_type) + field + varint(content_bytes)
+    return frame_sizes(len(inner) + content_bytes) + inner
+
+
+def frame_sizes(command_bytes: int) -> bytes:
+    """Encode both sizes of a frame that has a command and no payload."""
+    return (command_bytes + SIZE_BYTES).to_bytes(4, "big") + command_bytes.to_bytes(4, "big")
