@@ -295,27 +295,16 @@ def topic_list_question(request: pb.CommandGetTopicsOfNamespace) -> bytes:
     return question.SerializeToString(deterministic=True)
 
 
-def get_topics_request(client: pb.CommandGetTopicsOfNamespace, request_id: int) -> bytes:
-    """Build GET_TOPICS_OF_NAMESPACE from a client's, forwarded unchanged."""
-    command = _command(CommandType.GET_TOPICS_OF_NAMESPACE)
-    command.getTopicsOfNamespace.CopyFrom(client)
-    command.getTopicsOfNamespace.request_id = request_id
-    return frame(command)
+_Forwarded = pb.CommandGetTopicsOfNamespace | pb.CommandGetSchema | pb.CommandGetOrCreateSchema
 
 
-def get_schema_request(client: pb.CommandGetSchema, request_id: int) -> bytes:
-    """Build GET_SCHEMA from a client's."""
-    command = _command(CommandType.GET_SCHEMA)
-    command.getSchema.CopyFrom(client)
-    command.getSchema.request_id = request_id
-    return frame(command)
-
-
-def get_or_create_schema_request(client: pb.CommandGetOrCreateSchema, request_id: int) -> bytes:
-    """Build GET_OR_CREATE_SCHEMA from a client's."""
-    command = _command(CommandType.GET_OR_CREATE_SCHEMA)
-    command.getOrCreateSchema.CopyFrom(client)
-    command.getOrCreateSchema.request_id = request_id
+def forwarded_request(command_type: CommandType, client: _Forwarded, request_id: int) -> bytes:
+    """Build a request from a client's, forwarded unchanged but for its request id."""
+    command = _command(command_type)
+    name, _ = _sub_message(command_type)
+    content = getattr(command, name)
+    content.CopyFrom(client)
+    content.request_id = request_id
     return frame(command)
 
 

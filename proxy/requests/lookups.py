@@ -140,7 +140,7 @@ class _SchemaCreation(ForwardedRequest):
     def question(self, request_id: int) -> bytes:
         """Return the GET_OR_CREATE_SCHEMA for the broker."""
         assert self._request is not None
-        return commands.get_or_create_schema_request(self._request, request_id)
+        return commands.forwarded_request(CommandType.GET_OR_CREATE_SCHEMA, self._request, request_id)
 
     def check(self) -> None:
         """Raise RequestFailed for a request that no broker must get."""

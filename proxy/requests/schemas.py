@@ -9,6 +9,7 @@ import asyncio
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
@@ -142,7 +143,7 @@ class SchemaService:
         key = self._fairness_keys.key(client, namespace_of(request.topic))
         question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key, share)
         request_id = connection.new_request_id()
-        connection.ask(question, request_id, commands.get_schema_request(request, request_id))
+        connection.ask(question, request_id, commands.forwarded_request(CommandType.GET_SCHEMA, request, request_id))
         try:
             answer = await self._arrived(question, connection)
             await client.output.send_body(

@@ -22,6 +22,7 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from protocol import commands
+from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
@@ -335,7 +336,8 @@ class TopicListService:
             request_id = connection.new_request_id()
             self._groups.asked(group)
             self._counters.list_questions += 1
-            connection.ask(pending, request_id, commands.get_topics_request(group.request, request_id))
+            frame = commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, group.request, request_id)
+            connection.ask(pending, request_id, frame)
         except BaseException:
             slot.release()
             raise

@@ -225,9 +225,12 @@ def test_other_requests_change_their_request_id_only() -> None:
     for client in (topics, schema, create):
         client.MergeFromString(NEW_FIELD)
     for client, sent in (
-        (topics, content(commands.get_topics_request(topics, 8)).getTopicsOfNamespace),
-        (schema, content(commands.get_schema_request(schema, 8)).getSchema),
-        (create, content(commands.get_or_create_schema_request(create, 8)).getOrCreateSchema),
+        (
+            topics,
+            content(commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, topics, 8)).getTopicsOfNamespace,
+        ),
+        (schema, content(commands.forwarded_request(CommandType.GET_SCHEMA, schema, 8)).getSchema),
+        (create, content(commands.forwarded_request(CommandType.GET_OR_CREATE_SCHEMA, create, 8)).getOrCreateSchema),
     ):
         assert sent.request_id == 8
         sent.request_id = 1
@@ -237,7 +240,7 @@ def test_other_requests_change_their_request_id_only() -> None:
 def test_topic_list_mode_of_a_newer_client_is_not_lost() -> None:
     request = raw(CommandType.GET_TOPICS_OF_NAMESPACE, b"\x08\x01\x12\x03a/b\x18\x09")
     client = commands.decode_command(request).getTopicsOfNamespace
-    assert b"\x18\x09" in commands.get_topics_request(client, 1)
+    assert b"\x18\x09" in commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, client, 1)
 
 
 # ---- Answers ----
