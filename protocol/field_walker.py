@@ -9,7 +9,7 @@ all, for values of any length are passed over in one step.
 
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Final
+from typing import Final, cast
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
@@ -77,14 +77,8 @@ class Shape:
         return not self.repeated and not self.messages
 
 
-@cache
-def shape_of(descriptor: Descriptor) -> Shape:
-    """Return the shape of a message type, and of all types below it; types that contain each other share theirs."""
-    shapes: dict[str, Shape] = {}
-    return _shape(descriptor, shapes)
-
-
 def _shape(descriptor: Descriptor, shapes: dict[str, Shape]) -> Shape:
+    """Return the shape of a message type, and of all types below it; types that contain each other share theirs."""
     known = shapes.get(descriptor.full_name)
     if known is not None:
         return known
@@ -107,10 +101,10 @@ class FieldWalker:
 
     __slots__ = ("_counts", "_ends", "_fields", "_position", "_shapes")
 
-    def __init__(self, shape: Shape | None = None) -> None:
+    def __init__(self) -> None:
         self._position = 0
         self._fields = 0
-        self._shapes = [_command_shape() if shape is None else shape]
+        self._shapes = [_command_shape()]
         # The ends of the messages around the place, the command's own not among them.
         self._ends: list[int] = []
         self._counts: dict[str, int] = {}
@@ -235,7 +229,7 @@ def read_request_id(kind: int, command: bytes | bytearray | memoryview) -> int |
 
 @cache
 def _command_shape() -> Shape:
-    return shape_of(pb.BaseCommand.DESCRIPTOR)
+    return _shape(cast(Descriptor, pb.BaseCommand.DESCRIPTOR), {})
 
 
 def _length(data: bytes | bytearray | memoryview, position: int, end: int) -> tuple[int, int]:

@@ -44,7 +44,7 @@ async def counted(**keys: Any) -> AsyncIterator[Pair]:
         slots_of(stage).books.set_max_pause_millis(600_000)
         pair = await joined(stage, broker)
         yield pair
-        for found in slots_of(stage).samples():
+        for found in slots_of(stage).walk():
             slots_of(stage).set_rate(found.slot, None, None)
         for relay in stage.proxy.sessions.all_relays():
             for reason in (PauseReason.POOL, PauseReason.THRESHOLD):
@@ -52,7 +52,7 @@ async def counted(**keys: Any) -> AsyncIterator[Pair]:
         pair.client.close()
         pair.broker.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        await stage.until(lambda: not any(sample.relays for sample in slots_of(stage).samples()), "no producer")
+        await stage.until(lambda: not any(sample.relays for sample in slots_of(stage).walk()), "no producer")
 
 
 async def send_all(pair: Pair, pieces: Iterable[bytes]) -> None:
@@ -67,7 +67,7 @@ async def passed(pair: Pair, data: bytes) -> None:
 
 
 def sample(pair: Pair, topic: str = TOPIC) -> SlotSample:
-    (found,) = [sample for sample in slots_of(pair.stage).samples() if sample.topic == topic]
+    (found,) = [sample for sample in slots_of(pair.stage).walk() if sample.topic == topic]
     return found
 
 
@@ -102,7 +102,7 @@ async def test_messages_count_for_the_topic_of_their_producer_or_with_the_rest(
 ) -> None:
     async with counted() as pair:
         await passed(pair, stream + subscribe_frame(b"t"))
-        assert {one.topic: (one.messages, one.relays) for one in slots_of(pair.stage).samples()} == expected
+        assert {one.topic: (one.messages, one.relays) for one in slots_of(pair.stage).walk()} == expected
         assert pair.relay.produces
         assert pair.relay.consumes
 
@@ -135,7 +135,7 @@ async def test_sizes_that_make_no_sense_are_passed_and_counted_as_one_unknown_pr
     async with counted() as pair:
         await passed(pair, OPENED + b"\xff" * 30)
         await passed(pair, bytes(1000))
-        assert slots_of(pair.stage).samples()[0][2:] == (1000, 0, False, 0)
+        assert next(slots_of(pair.stage).walk())[2:] == (1000, 0, False, 0)
         assert sample(pair).relays == 0
         assert pair.relay.produces
 
@@ -162,7 +162,7 @@ async def test_random_streams_in_random_pieces_pass_unchanged() -> None:
             data = b"".join(frames)
             pieces = pieces_of(data, [chance.choice([1, 7, 50, 5000]) for _ in range(30)])
             assert (await asyncio.gather(pair.broker.receive(len(data)), send_all(pair, pieces)))[0] == data
-        counts = slots_of(pair.stage).samples()
+        counts = list(slots_of(pair.stage).walk())
         assert sum(sample.messages for sample in counts) > 50
 
 

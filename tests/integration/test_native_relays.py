@@ -159,7 +159,7 @@ async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> N
             client.send_now(producer_frame(b"%d" % number, 1))
             producers_seen(relays, number + 1)
         await stage.until(lambda: len(slots) == len(clients), "a slot for each")
-        topics = [sample.topic for sample in slots.samples() if sample.topic]
+        topics = [sample.topic for sample in slots.walk() if sample.topic]
         assert topics.index(str(len(half))) < len(half) // 2, topics
 
 

@@ -14,7 +14,7 @@ def table(most_slots: int = 10) -> TopicSlots:
 
 
 def sample(slots: TopicSlots, topic: str) -> SlotSample:
-    (found,) = [sample for sample in slots.samples() if sample.topic == topic]
+    (found,) = [sample for sample in slots.walk() if sample.topic == topic]
     return found
 
 
@@ -24,7 +24,7 @@ def test_messages_and_bytes_of_a_topic_are_those_of_its_producers() -> None:
     assert first == again
     for slot, size, messages in ((first, 100, 10), (again, 30, 1), (second, 5000, 1)):
         assert slots.books.debit(slot, size, messages, NOW)
-    assert slots.samples() == [
+    assert list(slots.walk()) == [
         SlotSample(OTHER, "", 0, 0, False, 0),
         SlotSample(1, "a", 130, 11, False, 2),
         SlotSample(2, "b", 5000, 1, False, 1),
@@ -40,8 +40,8 @@ def test_a_million_topics_are_bounded_and_the_rest_is_one_bucket() -> None:
     for topic in (b"topic-5", b"topic-500"):
         slots.books.debit(slots.slot_of(topic), 10, 1, NOW)
     assert len(slots) == 100
-    assert len(slots.samples()) == 101
-    assert (slots.samples()[0].messages, sample(slots, "topic-5").messages) == (1, 1)
+    assert len(list(slots.walk())) == 101
+    assert (next(slots.walk()).messages, sample(slots, "topic-5").messages) == (1, 1)
     assert slots.without_slot == 1_000_000 - 100 + 1
 
 
@@ -94,7 +94,7 @@ def test_a_topic_without_producers_gives_its_slot_back_after_a_while_and_another
         slots.close_unused(now)
     assert len(slots) == 2
     slots.close_unused(UNUSED_SECONDS)
-    assert [sample.topic for sample in slots.samples()] == ["", "kept"]
+    assert [sample.topic for sample in slots.walk()] == ["", "kept"]
     assert slots.slot_of(b"new") == gone
     assert sample(slots, "new") == SlotSample(2, "new", 0, 0, False, 1)
     assert slots.books.debit(gone, 100_000, 1, NOW)
@@ -144,7 +144,7 @@ def test_a_walk_that_is_left_in_between_leaves_out_slots_that_were_freed() -> No
     slots.close_unused(UNUSED_SECONDS)
     assert slots.slot_of(b"d") in (1, 2, 3)
     assert list(walk) == []
-    assert [sample.topic for sample in slots.samples()] == ["", "d"]
+    assert [sample.topic for sample in slots.walk()] == ["", "d"]
 
 
 def test_new_topic_begins_with_its_rate_and_an_empty_bucket() -> None:
