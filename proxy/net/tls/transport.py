@@ -91,7 +91,6 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol: BufferedEndpoint | None = None
         self._ended = False
         self._fin_waits = False
-        # The position in the peer's stream, for relays.
         self._failure: TlsFailed | None = None
         self._paused = False
         self._stalled = False
