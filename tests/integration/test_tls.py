@@ -186,15 +186,20 @@ async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
 
 
 @pytest.mark.threat("stream-cut-off")
-@pytest.mark.parametrize("end", ["fin", "bad_record"])
-async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(files: PemFiles, end: str) -> None:
-    async with joined(files, client_tls=True, broker_tls=False) as (stage, client, broker):
+@pytest.mark.parametrize("broker_tls", [True, False])
+@pytest.mark.parametrize("end", ["fin", "reset", "bad_record"])
+async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(
+    files: PemFiles, broker_tls: bool, end: str
+) -> None:
+    async with joined(files, client_tls=True, broker_tls=broker_tls) as (stage, client, broker):
         await client.send(WHOLE[:-1])
+        assert await broker.receive(len(WHOLE) - 1) == WHOLE[:-1]
         if end == "bad_record":
             await AsyncClient.send(client, BAD_RECORD)
+        elif end == "reset":
+            client.reset()
         else:
             client.fin()
-        assert await broker.receive(len(WHOLE) - 1) == WHOLE[:-1]
         assert await reset(broker.sock)
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
 

@@ -375,11 +375,8 @@ impl Pair {
                 (_, 0) => Cause::ClientReset,
                 _ => Cause::BrokerReset,
             };
-            // A record that is no good is a cut, too, and so is an RST in the middle of an answer.
-            let inside = self.sealed[side].as_ref().is_some_and(|sealed| sealed.inside_frame());
-            if inside && (side == 1 || matches!(cause, Cause::Cut | Cause::Tls)) {
-                self.cut_off[1 - side] = true;
-            }
+            // An RST is a cut, too, and so is a record that is no good.
+            self.cut_off[1 - side] |= self.sealed[side].as_ref().is_some_and(|sealed| sealed.inside_frame());
             self.end(cause, errno, turn.now);
         }
         if self.drop_for(side) {
