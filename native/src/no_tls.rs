@@ -3,7 +3,9 @@
 use std::io;
 
 /// Of what a session could say of itself.
-pub type Failure = &'static str;
+pub struct Failure {
+    pub text: String,
+}
 
 /// There is none.
 pub enum Session {}

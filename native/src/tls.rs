@@ -992,8 +992,9 @@ fn describe(error: &Error, peer: &str) -> Failure {
         }
         Error::InvalidMessage(why) => (Kind::Other, format!("the {peer}'s message cannot be read: {}", words(why))),
         Error::PeerMisbehaved(why) => (Kind::Other, format!("the {peer} breaks the rules of tls: {}", words(why))),
+        Error::DecryptError => (Kind::Other, format!("a record of the {peer} cannot be decrypted")),
         Error::General(why) => (Kind::Other, why.clone()),
-        other => (Kind::Other, other.to_string()),
+        other => (Kind::Other, format!("with the {peer}: {other}")),
     };
     Failure { kind, text: text.chars().take(200).collect() }
 }

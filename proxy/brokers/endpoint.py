@@ -16,7 +16,6 @@ from protocol.errors import ProtocolError, ServerError
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed, protocol_cause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.tls.failures import TlsFailed
 from proxy.net.transport import Endpoint, SharedReadBuffer
 
 # Challenges that are answered in one conversation before CONNECTED; a broker may ask more than once.
@@ -33,7 +32,7 @@ def goes_on_asking() -> RequestFailed:
 class BrokerEndpoint(Endpoint):
     """A connection to a broker that answers PINGs, and handles what it read in turns."""
 
-    __slots__ = ("_alert", "_behind", "_loop_budget", "_pong_deferred")
+    __slots__ = ("_behind", "_loop_budget", "_pong_deferred")
 
     def __init__(
         self,
@@ -47,23 +46,18 @@ class BrokerEndpoint(Endpoint):
         self._pong_deferred = False
         # Frames wait here for this connection's next turn.
         self._behind = False
-        # What TLS says of the end: a broker that refuses a certificate does so behind the handshake of TLS 1.3.
-        self._alert = ""
 
     @property
     def peer_closed_cause(self) -> DisconnectCause:
         """Return the cause that a connection ends with when the broker closes it."""
         return DisconnectCause.BROKER_CLOSED
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        """Keep why TLS failed, for those who waited for this connection."""
-        if isinstance(exc, TlsFailed):
-            self._alert = f": {exc.detail}"
-        super().connection_lost(exc)
-
     def closed(self, cause: DisconnectCause, what: str) -> ConnectionClosed:
-        """Return the error for those who waited for this connection; `what` says what has ended it."""
-        return ConnectionClosed(cause, what + self._alert)
+        """Return the error for those who waited for this connection; `what` says what has ended it.
+
+        A broker that refuses a certificate does so behind the handshake of TLS 1.3.
+        """
+        return ConnectionClosed(cause, f"{what}: {self.detail}" if self.detail else what)
 
     def answer_ping(self) -> None:
         """Write PONG, now or when the broker has received all bytes written before."""

@@ -63,7 +63,6 @@ class ClientConnection(TurnTaker):
         "_unanswered_until",
         "client_address",
         "client_version",
-        "detail",
         "name",
         "output",
         "principal",
@@ -89,8 +88,7 @@ class ClientConnection(TurnTaker):
         self.client_address = self.network if self.network == client_address else client_address
         self.name = client_address
         self.client_version: str | None = None
-        # `detail`: why the client was refused, for the log.
-        self.received_bytes, self.detail = 0, ""
+        self.received_bytes = 0
         # Without authentication all clients are one principal.
         self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests)

@@ -316,7 +316,7 @@ class Sessions:
 
     def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
         """Remove a relayed client that is gone."""
-        detail = _STALLED_RELAY if cause is DisconnectCause.WRITE_STALLED else ""
+        detail = _STALLED_RELAY if cause is DisconnectCause.WRITE_STALLED else relay.detail
         self._remove(relay, cause, detail=detail)
 
     # --- time limits ------------------------------------------------------------------------------

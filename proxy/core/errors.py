@@ -81,6 +81,7 @@ class ConnectionClosed(ProxyError):
     def __init__(self, cause: DisconnectCause, detail: str = "") -> None:
         super().__init__(f"{cause}: {detail}" if detail else str(cause))
         self.cause = cause
+        self.detail = detail
 
 
 class BrokerUnavailable(ProxyError):

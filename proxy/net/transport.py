@@ -51,8 +51,8 @@ class Endpoint(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_hangup", "_joined", "_kept", "_reading", "_resting", "_shared", "cause", "fd", "is_tls", "loop", "transport",
-        "writable",
+        "_hangup", "_joined", "_kept", "_reading", "_resting", "_shared", "cause", "detail", "fd", "is_tls", "loop",
+        "transport", "writable",
     )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop, shared: SharedReadBuffer, hangup: HangupWatcher) -> None:
@@ -67,6 +67,8 @@ class Endpoint(asyncio.BufferedProtocol):
         self.writable: asyncio.Future[None] | bool = True
         self.transport: asyncio.Transport | None = None
         self.cause: DisconnectCause | None = None
+        # Why it has ended, for the log and for those who waited, if the cause does not say all.
+        self.detail = ""
         self.fd = -1
         # A TLS transport keeps no view of written data, and the socket must not be written directly.
         self.is_tls = False
@@ -149,6 +151,8 @@ class Endpoint(asyncio.BufferedProtocol):
         broke_off = self.cause is None
         if broke_off:
             self.cause = self._cause_of(exc)
+            if isinstance(exc, ConnectionClosed):
+                self.detail = exc.detail
         try:
             self._settle(self.broke_off if broke_off else self.lost)
         finally:

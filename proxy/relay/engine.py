@@ -105,6 +105,8 @@ class Relay(Hashable, Protocol):
     client_name: str
     broker_name: str
     principal: Hashable
+    # Why it has ended, for the log, if the cause does not say all.
+    detail: str
 
     @property
     def busy(self) -> bool:

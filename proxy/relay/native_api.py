@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class PairEvent(IntEnum):
-    """The kinds of events; each comes with a pair (BODY_...: a body) and five numbers."""
+    """The kinds of events; each comes with a pair (BODY_...: a body), five numbers and a text."""
 
     FRAMES = 1
     DRAINED = 2
@@ -78,8 +78,8 @@ def linger_millis() -> tuple[int, int]:
     return round(ended_sockets.STALL_SECONDS * 1000), round(ended_sockets.LONGEST_SECONDS * 1000)
 
 
-# Kind, pair, and five numbers.
-EventTuple = tuple[int, int, int, int, int, int, int]
+# Kind, pair, five numbers, and of ENDED why the TLS of a side has failed.
+EventTuple = tuple[int, int, int, int, int, int, int, str]
 
 
 class PairRecord(NamedTuple):

@@ -165,13 +165,13 @@ class NativeEngine:
 
     def _handle_all(self, events: list[EventTuple]) -> None:
         # Events that were fetched do not come again: none is lost for an exception of another.
-        for kind, pair, *values in events:
+        for kind, pair, *values, failure in events:
             try:
-                self._handle(kind, pair, values)
+                self._handle(kind, pair, values, failure)
             except Exception as error:
                 self.counters.internal_error(error, "relay engine")
 
-    def _handle(self, kind: int, pair: int, values: list[int]) -> None:
+    def _handle(self, kind: int, pair: int, values: list[int], failure: str) -> None:
         if kind == PairEvent.THREAD_DIED:
             self._on_died(values[0])
             return
@@ -185,7 +185,7 @@ class NativeEngine:
         if relay is None:
             return
         try:
-            self._tell(relay, kind, values)
+            self._tell(relay, kind, values, failure)
         except Exception as error:
             try:
                 relay.crashed(error)
@@ -193,7 +193,7 @@ class NativeEngine:
                 if kind == PairEvent.ENDED:
                     relay.finish(DisconnectCause.INTERNAL_ERROR)
 
-    def _tell(self, relay: NativeRelay, kind: int, values: list[int]) -> None:
+    def _tell(self, relay: NativeRelay, kind: int, values: list[int], failure: str) -> None:
         first, second, third, fourth, fifth = values
         if kind == PairEvent.FRAMES:
             relay.on_frames(first, FrameMatch(second, third, fourth, fifth))
@@ -213,6 +213,7 @@ class NativeEngine:
             self._open_frames.pop(relay, None)
             if first == PairEnd.PANIC:
                 self.counters.internal_error(RuntimeError("a panic in the native engine ended a relay"), "relay engine")
+            relay.detail = failure
             relay.on_ended(PairEnd(first), third, fourth, fifth)
 
     def _tell_of_body(self, kind: int, body: int, values: list[int]) -> None:

@@ -86,6 +86,7 @@ class NativeRelay:
         "client_name",
         "commands",
         "counted",
+        "detail",
         "hand_over",
         "pair",
         "principal",
@@ -118,6 +119,7 @@ class NativeRelay:
         self._frame_ends_at = 0
         self.client_name = order.client
         self.broker_name = "?"
+        self.detail = ""
         self.principal: Hashable = order.principal
 
     # --- the hand-over ----------------------------------------------------------------------------

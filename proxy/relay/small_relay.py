@@ -145,6 +145,7 @@ class SmallRelay:
         "network", "principal",
     )  # fmt: skip
 
+    detail = ""
     produces = consumes = False
 
     def __init__(self, engine: SmallEngine, order: RelayOrder) -> None:

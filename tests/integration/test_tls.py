@@ -145,6 +145,7 @@ async def test_a_plain_side_is_told_of_close_notify_and_may_still_answer(files: 
 WHOLE = frame_of(b"x" * 10) + frame_of(b"y" * 70_000)
 # Whoever is in between can change a record, but seal none.
 BAD_RECORD = b"\x17\x03\x03\x00\x40" + bytes(64)
+BAD_RECORD_OF = "a record of the {} cannot be decrypted"
 
 
 @pytest.mark.threat("stream-cut-off")
@@ -180,6 +181,7 @@ async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
         assert await reset(client.sock) is bool(cause)
         client.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.details == [BAD_RECORD_OF.format("broker")] * (end == "bad_record")
         found = stage.proxy.counters.relay.truncations
         assert [name for name, count in found.items() if count] == [counted] * bool(counted)
         assert not cause or stage.caused(cause) == 1
@@ -202,6 +204,16 @@ async def test_a_client_that_is_cut_off_inside_a_frame_is_no_end_for_the_broker(
             client.fin()
         assert await reset(broker.sock)
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.details == [BAD_RECORD_OF.format("client")] * (end == "bad_record")
+
+
+async def test_why_a_client_was_ended_in_lookup_mode_is_told(files: PemFiles) -> None:
+    async with staged(**files.server_keys) as stage:
+        client = await tls_client(stage)
+        await client.connect()
+        await AsyncClient.send(client, BAD_RECORD)
+        await stage.until(lambda: not len(stage.proxy.sessions), "no session")
+        assert stage.details == [BAD_RECORD_OF.format("client")]
 
 
 async def reset(sock: socket.socket) -> bool:

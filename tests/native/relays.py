@@ -27,6 +27,7 @@ class Event(NamedTuple):
     c: int
     d: int
     e: int
+    failure: str = ""
 
 
 @dataclass(frozen=True)

@@ -340,16 +340,17 @@ impl Engine {
     }
 
     /// Takes the oldest events. A pair, or a body, is forgotten with its last.
-    pub fn events(&self, most: usize) -> Vec<Event> {
-        let events = self.outbox.take(most);
-        for event in &events {
-            match event.kind {
-                Kind::Ended => drop(lock(&self.known).remove(&event.pair)),
-                Kind::BodyEnded => drop(lock(&self.written).remove(&event.pair)),
-                _ => {}
+    pub fn events(&self, most: usize) -> Vec<(Event, String)> {
+        let failure = |event: &Event| match event.kind {
+            Kind::Ended => lock(&self.known).remove(&event.pair)?.failure.get().cloned(),
+            Kind::BodyEnded => {
+                lock(&self.written).remove(&event.pair);
+                None
             }
-        }
-        events
+            _ => None,
+        };
+        let told = |event| (event, failure(&event).unwrap_or_default());
+        self.outbox.take(most).into_iter().map(told).collect()
     }
 
     /// Returns the records of the first `most` pairs with an id above `after`, one behind the other. Slices of one

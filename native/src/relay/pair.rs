@@ -370,7 +370,11 @@ impl Pair {
             let is_sealed = self.sealed[side].is_some();
             let cause = match (errno, side) {
                 (libc::ETIMEDOUT, _) => Cause::WriteStalled,
-                (sealed::FAILED, _) if is_sealed => Cause::Tls,
+                (sealed::FAILED, _) if is_sealed => {
+                    let failure = self.sealed[side].as_ref().and_then(|sealed| sealed.failure());
+                    let _ = failure.map(|text| self.stats.failure.set(text));
+                    Cause::Tls
+                }
                 (sealed::CUT, _) if is_sealed => Cause::Cut,
                 (_, 0) => Cause::ClientReset,
                 _ => Cause::BrokerReset,

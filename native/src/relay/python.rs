@@ -15,7 +15,7 @@ use super::stats::{Record, PAUSED_BY_WATCH, RECORD};
 use super::tap::Tapped;
 use crate::python_tls::TlsSession;
 
-type EventTuple = (u64, u64, u64, u64, u64, u64, u64);
+type EventTuple = (u64, u64, u64, u64, u64, u64, u64, String);
 
 /// Adds the classes and constants to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -222,11 +222,11 @@ impl RelayEngine {
     }
 
     fn events(&self, most: usize) -> Vec<EventTuple> {
-        let tuple = |event: &Event| {
+        let tuple = |(event, failure): (Event, String)| {
             let [a, b, c, d, e] = event.values;
-            (event.kind as u64, event.pair, a, b, c, d, e)
+            (event.kind as u64, event.pair, a, b, c, d, e, failure)
         };
-        self.engine.events(most).iter().map(tuple).collect()
+        self.engine.events(most).into_iter().map(tuple).collect()
     }
 
     /// The records of the first `most` pairs with a number above `after`: 20,000 at once would take some ms.

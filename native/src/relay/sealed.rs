@@ -202,6 +202,11 @@ impl Sealed {
         sealed.saturating_sub((sealed / RECORD_PLAIN + 1) * ENVELOPE).max(1)
     }
 
+    /// Returns why the session has failed.
+    pub fn failure(&self) -> Option<String> {
+        self.session.failure().map(|failure| failure.text.clone())
+    }
+
     /// Returns whether what was read ends inside a frame.
     pub fn inside_frame(&self) -> bool {
         self.position.inside()

@@ -1,7 +1,7 @@
 //! Counters of a pair, written by its thread and read by Python without a lock.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use super::hand_over::Reasons;
 use super::pool::Pool;
@@ -119,6 +119,9 @@ impl Lane {
     }
 }
 
+/// The number of a question about a PRODUCER, and its topic; most pairs ask none.
+type Question = Box<(u64, Vec<u8>)>;
+
 /// The counters of one pair.
 pub struct Stats {
     pub id: u64,
@@ -139,7 +142,9 @@ pub struct Stats {
     seen: AtomicU32,
     queued: AtomicU64,
     /// The question about a PRODUCER that waits, and its topic.
-    topic: Mutex<Option<(u64, Vec<u8>)>>,
+    topic: Mutex<Option<Question>>,
+    /// Why the session of a side has failed.
+    pub failure: OnceLock<String>,
 }
 
 /// The values of one record, in the order of `RECORD`.
@@ -185,6 +190,7 @@ impl Stats {
             seen: AtomicU32::new(0),
             queued: AtomicU64::new(0),
             topic: Mutex::default(),
+            failure: OnceLock::new(),
         }
     }
 
@@ -210,12 +216,12 @@ impl Stats {
 
     /// Records the topic of the PRODUCER that waits.
     pub fn set_topic(&self, generation: u64, topic: Vec<u8>) {
-        *lock(&self.topic) = Some((generation, topic));
+        *lock(&self.topic) = Some(Box::new((generation, topic)));
     }
 
     /// Takes the topic of a question, once.
     pub fn take_topic(&self, generation: u64) -> Option<Vec<u8>> {
-        lock(&self.topic).take_if(|(of, _)| *of == generation).map(|(_, topic)| topic)
+        lock(&self.topic).take_if(|asked| asked.0 == generation).map(|asked| asked.1)
     }
 
     /// Records that a byte came or left.

@@ -23,7 +23,6 @@ class TlsFailed(ConnectionClosed):
     def __init__(self, cause: DisconnectCause, reason: str, detail: str) -> None:
         super().__init__(cause, detail)
         self.reason = reason
-        self.detail = detail
 
     @classmethod
     def of(cls, error: Exception) -> Self:

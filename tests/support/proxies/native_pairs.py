@@ -123,7 +123,7 @@ class FakePairs:
     def tell(self, kind: PairEvent, pair: int, *values: int) -> None:
         """Have an event wait; the loop hears of it in its next turn."""
         padded = (*values, *(0,) * 5)
-        self.waiting.append((kind, pair, padded[0], padded[1], padded[2], padded[3], padded[4]))
+        self.waiting.append((kind, pair, padded[0], padded[1], padded[2], padded[3], padded[4], ""))
         os.eventfd_write(self.event_fd, 1)
         if kind is PairEvent.ENDED:
             self.close_fds(pair)

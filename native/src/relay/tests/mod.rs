@@ -158,7 +158,7 @@ impl Stand {
         let mut ready = [sys::NO_EVENT; 1];
         for timeout in [ms, 0] {
             sys::epoll_wait(&self.poll, &mut ready, timeout).unwrap();
-            for event in self.engine.events(1_000) {
+            for (event, _) in self.engine.events(1_000) {
                 match event.kind {
                     Kind::Left => self.left.push(sys::adopt(event.values[0] as RawFd)),
                     _ => self.seen.push_back(event),

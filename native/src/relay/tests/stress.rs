@@ -155,6 +155,6 @@ fn commands_of_many_threads_meet_pairs_that_end() {
     });
     stand.engine.stop();
     let events = stand.engine.events(1_000);
-    assert_eq!(events.iter().filter(|event| event.kind == Kind::Ended).count(), 200);
+    assert_eq!(events.iter().filter(|(event, _)| event.kind == Kind::Ended).count(), 200);
     assert_eq!(events.len(), 200);
 }

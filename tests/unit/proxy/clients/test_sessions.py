@@ -84,6 +84,7 @@ class FakeRelay(NativeRelay):
         self.ticks: list[float] = []
         self.read_timeouts: list[float] = []
         self.end: str | None = None
+        self.detail = ""
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)

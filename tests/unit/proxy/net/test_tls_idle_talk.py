@@ -11,7 +11,6 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
 from tests.support.auth.key_updates import HandSealer, logging_context
@@ -27,23 +26,13 @@ PIECE = 100
 
 
 class Ending(RecordingEndpoint):
-    """Keep why the connection ended, in words, and how often writing was paused."""
+    """Keep how often writing was paused."""
 
-    failure: BaseException | None = None
     pauses = 0
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.failure = exc
-        super().connection_lost(exc)
 
     def pause_writing(self) -> None:
         self.pauses += 1
         super().pause_writing()
-
-    @property
-    def detail(self) -> str:
-        assert isinstance(self.failure, TlsFailed)
-        return self.failure.detail
 
 
 @asynccontextmanager

@@ -83,7 +83,7 @@ def test_every_end_has_its_cause_and_counts_the_last_bytes(end: PairEnd, cause: 
 async def test_a_relay_whose_own_code_fails_ends_alone(at: Bench) -> None:
     relay, other = await at.joined(), await at.joined()
     # A cause that no thread sends.
-    at.pairs.waiting.append((PairEvent.ENDED, other.pair, 99, 0, 0, 0, 0))
+    at.pairs.waiting.append((PairEvent.ENDED, other.pair, 99, 0, 0, 0, 0, ""))
     at.hear()
     at.pairs.close_fds(2)
     await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
