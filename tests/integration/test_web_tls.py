@@ -5,8 +5,10 @@ import asyncio
 import aiohttp
 import pytest
 
-from tests.support.auth.tls import PemFiles, authority, certificate, client_context, server_context
+from tests.support.auth.tls import PemFiles, TlsClient, authority, certificate, client_context, server_context
+from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
+from tests.support.proxies.proxy_under_test import kept_log
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -33,6 +35,24 @@ async def test_requests_over_tls_are_passed_on_and_say_so(files: PemFiles) -> No
         assert at.broker.asked[0].header("X-Forwarded-Proto") == "https"
         with pytest.raises(aiohttp.ClientError):
             await at.client.get(url.replace("https", "http"))
+
+
+async def test_a_tls_fault_behind_the_handshake_is_counted_and_told(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = kept_log(monkeypatch)
+    async with web_staged(**web_keys(files)) as at, in_time():
+        plain = await AsyncClient.open(tls_port(at))
+        client = await TlsClient(plain.sock, client_context()).shake()
+        await client.send(b"OPTIONS * HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert await client.receive(9) == b"HTTP/1.1 "
+        # A record of nobody who knows the keys.
+        await AsyncClient.send(client, b"\x17\x03\x03\x00\x40" + bytes(64))
+        await at.stage.until(lambda: at.stage.caused("tls_error") == 1, "an end that is counted")
+        client.close()
+    (line,) = log.of("client disconnected")
+    assert (line["cause"], line["detail"]) == ("tls_error", "a record of the client cannot be decrypted")
+    assert line["client"] == "127.0.0.1"
 
 
 async def test_a_client_s_certificate_is_its_credential(files: PemFiles) -> None:

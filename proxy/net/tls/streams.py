@@ -8,11 +8,13 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import Logger
+from proxy.core.log import LinePace, Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.tls.counters import TlsCounters
+from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
@@ -22,14 +24,22 @@ from proxy.net.transport import SharedReadBuffer
 class _Stream(asyncio.BufferedProtocol):
     """Read into the loop's buffer, and call `data_received` with a copy."""
 
-    def __init__(self, protocol: asyncio.Protocol, buffers: SharedReadBuffer) -> None:
+    def __init__(
+        self, protocol: asyncio.Protocol, buffers: SharedReadBuffer, on_failure: Callable[[TlsFailed], None]
+    ) -> None:
         self._protocol = protocol
         self._buffers = buffers
+        self._on_failure = on_failure
         self.connection_made = protocol.connection_made  # type: ignore[method-assign]
-        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
         self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
         self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Pass the loss on; the protocol knows no reasons of TLS."""
+        if isinstance(exc, TlsFailed):
+            self._on_failure(exc)
+        self._protocol.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the relays' buffer: each read is passed on or detached before the next read begins."""
@@ -67,6 +77,9 @@ class TlsStreams:
     ) -> None:
         self._loop = loop
         self._buffers = buffers
+        self._counters = counters
+        self._log = log
+        self._pace = LinePace()
         self._accepting: dict[Arrival, _Accepting] = {}
         self._arrivals = Arrivals(loop, shared, current, places, self, self._made, counters, log)
 
@@ -110,4 +123,10 @@ class TlsStreams:
         own.transport = arrival.transport
         if not own.done.done():
             own.done.set_result(None)
-        return _Stream(own.factory(), self._buffers)
+        return _Stream(own.factory(), self._buffers, partial(self._failed, arrival.name))
+
+    def _failed(self, client: str, failure: TlsFailed) -> None:
+        """Count and log an end behind the handshake, as the sessions do with those of Pulsar clients."""
+        self._counters.disconnected(failure.cause)
+        if self._pace.due(self._loop.time(), failure.cause):
+            self._log.info("client disconnected", client=client, cause=str(failure.cause), detail=failure.detail)
