@@ -203,6 +203,8 @@ def _refused(settings: ContextSettings, setting: str, text: str) -> BadTlsSettin
     certificate, private_key = settings.certificate, settings.private_key
     if "KeyMismatch" in text:
         return private_key.fault(f"the key of the certificate in {certificate.path!r} ({certificate.key})")
+    if "UnsupportedCertVersion" in text:
+        return certificate.fault("a certificate of version 3 with a subjectAltName (`openssl x509 -req -extfile`)")
     if "peer certificate" in text:
         return certificate.fault(f"a certificate that tls can show: {text}")
     if setting in ("key", "certificate"):
