@@ -14,7 +14,7 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
 from proxy.config.keys.key import Key
 from proxy.net.tls.chains import in_order
-from proxy.net.tls.expiry import expiry, rsa_bits
+from proxy.net.tls.expiry import has_expired, rsa_bits, validity
 from proxy.net.tls.pem import PemFile, TlsFile, block, key_block, memory_file
 from proxy.net.tls.revocation import load_lists, revocation_lists
 from proxy.net.tls.session import TlsConfig, new_config
@@ -180,8 +180,10 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
     chain, key, doubts = _own(settings)
     if chain and settings.server_side:
         _check_suites(settings, chain[0], versions, suites)
-    doubts += _weak(settings.trust, roots)
-    expires_at = expiry(chain[0]) if chain else None
+    doubts += _doubtful(settings.trust, roots, now)
+    begins_at, expires_at = validity(chain[0]) if chain else (now, None)
+    if begins_at > now:
+        doubts += (f"the certificate of {settings.name} is not valid yet",)
     try:
         config = new_config(
             server_side=settings.server_side, chain=chain, key=key, roots=roots, lists=lists,
@@ -224,11 +226,18 @@ def _check_suites(settings: ContextSettings, own: bytes, versions: Sequence[int]
         raise BadTlsSetting(settings.ciphers_key, ",".join(settings.ciphers), expected)
 
 
-def _weak(trust: Source, roots: Sequence[bytes]) -> tuple[str, ...]:
-    """Return a warning of authorities whose signatures count for nothing."""
-    if not trust.path or not any(0 < rsa_bits(each) < LEAST_RSA_BITS for each in roots):
+def _doubtful(trust: Source, roots: Sequence[bytes], now: float) -> tuple[str, ...]:
+    """Return warnings of certificates in the trust file that count for nothing, or may do so."""
+    if not trust.path:
         return ()
-    return (f"{trust.key}: {trust.path!r} has an RSA key of less than 2,048 bits, which proves nothing here",)
+    told = (
+        (
+            any(0 < rsa_bits(each) < LEAST_RSA_BITS for each in roots),
+            "an RSA key of less than 2,048 bits, which proves nothing here",
+        ),
+        (any(has_expired(each, now) for each in roots), "a certificate that has expired"),
+    )
+    return tuple(f"{trust.key}: {trust.path!r} has {what}" for is_so, what in told if is_so)
 
 
 def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, tuple[str, ...]]:

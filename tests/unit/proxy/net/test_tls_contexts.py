@@ -10,7 +10,7 @@ import trustme
 
 from proxy.app.metrics.counters import Counters
 from proxy.core.log import open_log
-from proxy.net.tls.expiry import expiry
+from proxy.net.tls.expiry import validity
 from proxy.net.tls.files import TlsFiles, check
 from proxy.net.tls.pem import CERTIFICATES, of_kind
 from proxy.net.tls.session import TlsConfig, new_session
@@ -111,6 +111,23 @@ def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> 
     assert check(tls_config(**files.server_keys), now=lambda: end.timestamp() - 1) == []
 
 
+def test_what_is_not_valid_yet_or_no_more_is_told(files: PemFiles, tmp_path: Path) -> None:
+    begin, end = datetime(2020, 1, 1, tzinfo=UTC), datetime(2030, 1, 1, tzinfo=UTC)
+    leaf = trustme.CA().issue_cert("localhost", not_before=begin, not_after=end)
+    keys = PemFiles.write(tmp_path / "own", leaf).server_keys
+    assert check(tls_config(**keys), now=lambda: begin.timestamp()) == []
+    assert check(tls_config(**keys), now=lambda: begin.timestamp() - 1) == [
+        "the certificate of server is not valid yet"
+    ]
+    keys["tlsTrustCertsFilePath"] = files.trust
+    files.trust.write_bytes(files.trust.read_bytes() + leaf.cert_chain_pems[0].bytes())
+    assert check(tls_config(**keys), now=lambda: end.timestamp() - 1) == []
+    assert check(tls_config(**keys), now=lambda: end.timestamp()) == [
+        "the certificate of server has expired",
+        f"tlsTrustCertsFilePath: '{files.trust}' has a certificate that has expired",
+    ]
+
+
 def test_a_port_without_certificate_names_the_key(files: PemFiles) -> None:
     assert faults(servicePortTls=0) == [
         "default: tlsCertificateFilePath: got nothing, expected a PEM file",
@@ -172,14 +189,14 @@ def test_an_expiry_is_read_in_both_of_its_forms(year: int, kind: trustme.KeyType
         "localhost", not_before=datetime(1990, 1, 1, tzinfo=UTC), not_after=end, key_type=kind
     )
     (der,) = of_kind(b"# a comment\n" + leaf.cert_chain_pems[0].bytes(), CERTIFICATES)
-    assert expiry(der) == end.timestamp()
+    assert validity(der) == (datetime(1990, 1, 1, tzinfo=UTC).timestamp(), end.timestamp())
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 100, 300])
 def test_a_certificate_that_is_none_has_no_expiry(cut: int) -> None:
     der = ssl.PEM_cert_to_DER_cert(certificate().cert_chain_pems[0].bytes().decode())[:cut]
     with pytest.raises(ValueError, match=r"certificate|X\.509"):
-        expiry(der)
+        validity(der)
 
 
 # --- versions and suites --------------------------------------------------------------------------
