@@ -6,7 +6,7 @@ A network of 64 bits is a key of many users, and a customer may have 65,536 of t
 from collections.abc import Hashable
 from typing import Self
 
-__all__ = ["SiteKey", "site_of"]
+__all__ = ["SiteKey", "path_of", "site_of"]
 
 
 class SiteKey(str):
@@ -26,3 +26,8 @@ class SiteKey(str):
 def site_of(key: Hashable) -> Hashable:
     """Return the site of a key, which for most keys is the key."""
     return key.site if isinstance(key, SiteKey) else key
+
+
+def path_of(key: Hashable) -> tuple[Hashable, ...]:
+    """Return the path of a key in a `limiter.fair_line`: a key that is its own site is alone in it."""
+    return (key.site, key) if isinstance(key, SiteKey) else (key,)

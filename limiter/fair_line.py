@@ -1,0 +1,363 @@
+"""A line in which keys take turns: those of the first level of a path, and below each of them those of the next.
+
+Rules:
+- At each level deficit round robin by cost. A key has a quantum a round; it is served while any of it is left, and sits
+  out the rounds that it has used beyond. Rounds that nobody can use are skipped. A key that begins to wait has its
+  first turn behind all others, so a light key waits for one turn of each. The items of a path are first in, first out.
+- A path may be charged without an item (`spend`), and get that back: no credit, and nothing of the turn that it has. A
+  charge counts where somebody waits for a turn, and until nobody waits there: else it delays nobody.
+- Only a path with items costs memory, or one that owes: of those `MOST_DEBTORS`, then the one looked at longest ago is
+  forgiven.
+- A path that is parked is passed over, and holds up nobody else.
+- Paths may be put in band 1: they take turns with each other, and have one turn in four while others wait.
+
+No path may be the beginning of another one. Who asks for the next item books and grants: nothing here does.
+All but `longest` is O(depth), amortized; no call makes a tuple.
+"""
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Hashable
+from typing import Final, Generic, TypeVar
+
+from limiter.queue import LinkedList
+
+__all__ = ["MOST_DEBTORS", "Entry", "FairLine", "Path"]
+
+MOST_DEBTORS: Final = 4096
+# Debtors that are looked at with each turn, which makes one of each level of its path at most.
+LOOKS: Final = 8
+# While keys of band 0 wait, those of band 1 have one turn after so many of theirs.
+BEHIND_AFTER: Final = 3
+
+T = TypeVar("T")
+Path = tuple[Hashable, ...]
+
+
+class Entry(Generic[T]):
+    """An item that waits, or has waited."""
+
+    __slots__ = ("cost", "item", "next", "previous", "queue")
+
+    def __init__(self, item: T, cost: float) -> None:
+        self.item = item
+        self.cost = cost
+        # The key that it waits at, and its neighbours there.
+        self.queue: _Key[T] | None = None
+        self.previous: Entry[T] | None = None
+        self.next: Entry[T] | None = None
+
+
+class _Key(LinkedList[Entry[T]]):
+    """A key at some level: the list of the items that wait at it, or else the keys below it."""
+
+    __slots__ = ("band", "below", "latest", "level", "name", "next", "parked", "previous", "queue", "spent", "waiting")
+
+    def __init__(self, name: Hashable, level: "_Level[T] | None") -> None:
+        super().__init__()
+        self.name = name
+        self.level = level
+        self.below: _Level[T] | None = None
+        # What it has spent, on a scale that is common to all keys of its level: round r begins at r quanta.
+        self.spent: float = 0
+        # The items that wait at it and below, and the number of the latest that came.
+        self.waiting = self.latest = 0
+        self.parked = False
+        self.band = 0
+        # The round that it has its turn in, and its neighbours there.
+        self.queue: LinkedList[_Key[T]] | None = None
+        self.previous: _Key[T] | None = None
+        self.next: _Key[T] | None = None
+
+    def has_next(self) -> bool:
+        """Return whether it has an item that may be next."""
+        if self.parked:
+            return False
+        return self.head is not None or (self.below is not None and self.below.first() is not None)
+
+    @property
+    def last(self) -> Entry[T] | None:
+        """Return the item that came last."""
+        return self._tail
+
+
+class _Ring(Generic[T]):
+    """Keys that have a turn, in rounds."""
+
+    __slots__ = ("_order", "_quantum", "_rounds", "start")
+
+    def __init__(self, quantum: float) -> None:
+        self._quantum = quantum
+        # The beginning of the round behind that of the last turn.
+        self.start = quantum
+        # The rounds by number, and a heap of these numbers, each once.
+        self._rounds: dict[int, LinkedList[_Key[T]]] = {}
+        self._order: list[int] = []
+
+    def first(self) -> _Key[T] | None:
+        """Return the key whose turn it is."""
+        order = self._order
+        while order:
+            if (key := self._rounds[order[0]].head) is not None:
+                return key
+            del self._rounds[heapq.heappop(order)]
+        return None
+
+    def join(self, key: _Key[T], keys: int) -> None:
+        """Give a key, one of so many, its turn: in the next round, or in a later one."""
+        if key.spent < self.start:
+            key.spent = self.start
+        number = int(key.spent // self._quantum)
+        round_ = self._rounds.get(number)
+        if round_ is None:
+            if len(self._order) > 2 * keys + 8:
+                self._drop_empty_rounds()
+            round_ = self._rounds[number] = LinkedList()
+            heapq.heappush(self._order, number)
+        round_.push(key)
+
+    def begin_round(self) -> None:
+        """Begin the round of the key whose turn it is; those before are over."""
+        self.start = (self._order[0] + 1) * self._quantum
+
+    def _drop_empty_rounds(self) -> None:
+        self._rounds = {number: round_ for number, round_ in self._rounds.items() if round_.head is not None}
+        self._order = sorted(self._rounds)
+
+
+class _Level(Generic[T]):
+    """The keys below one key; those of each band have turns of their own."""
+
+    __slots__ = ("_quantum", "_rings", "_turns", "keys", "owner")
+
+    def __init__(self, owner: _Key[T], quantum: float) -> None:
+        self.owner = owner
+        self._quantum = quantum
+        self.keys: dict[Hashable, _Key[T]] = {}
+        self._rings: list[_Ring[T]] = [_Ring(quantum)]
+        # The turns of band 0 that band 1 has waited for since its own.
+        self._turns = 0
+
+    def start(self, key: _Key[T]) -> float:
+        """Return the beginning of the next round of a key's band."""
+        return self._rings[key.band].start
+
+    def first(self) -> _Key[T] | None:
+        """Return the key whose turn it is."""
+        first = self._rings[0].first()
+        if len(self._rings) > 1 and (first is None or self._turns == BEHIND_AFTER):
+            behind = self._rings[1].first()
+            return first if behind is None else behind
+        return first
+
+    def join(self, key: _Key[T]) -> None:
+        """Give a key its turn."""
+        self._rings[key.band].join(key, len(self.keys))
+
+    def move(self, key: _Key[T]) -> None:
+        """Give a key another turn instead of the one that it has."""
+        assert key.queue is not None, "the key has a turn"
+        key.queue.remove(key)
+        self.join(key)
+
+    def charge(self, key: _Key[T], cost: float) -> None:
+        """Charge the key whose turn it is."""
+        if len(self._rings) > 1 and self._rings[1 - key.band].first() is not None:
+            self._turns = 0 if key.band else self._turns + 1
+        self._rings[key.band].begin_round()
+        key.spent += cost
+
+    def change_band(self, key: _Key[T], band: int) -> None:
+        """Give a key turns with those of a band; it owes what it owed."""
+        if band == len(self._rings):
+            self._rings.append(_Ring(self._quantum))
+        key.spent += self._rings[band].start - self.start(key)
+        key.band = band
+        if key.queue is not None:
+            self.move(key)
+
+
+class FairLine(Generic[T]):
+    """Items that wait in turns by path; `quantum` is what a key may use in its turn, and costs are above 0."""
+
+    __slots__ = ("_arrivals", "_debtors", "_quantum", "_root")
+
+    def __init__(self, quantum: float = 1) -> None:
+        self._quantum = quantum
+        self._root: _Key[T] = _Key(None, None)
+        self._arrivals = 0
+        # Keys that owe and have no items. A plain dict would look through all keys removed from its front.
+        self._debtors: OrderedDict[_Key[T], None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return self._root.waiting
+
+    def push(self, path: Path, item: T, cost: float = 1) -> Entry[T]:
+        """Append an item to its path."""
+        self._arrivals += 1
+        key = self._root
+        key.waiting += 1
+        for name in path:
+            level = key.below
+            if level is None:
+                level = key.below = _Level(key, self._quantum)
+            found = level.keys.get(name)
+            if found is None:
+                found = level.keys[name] = _Key(name, level)
+            elif not found.waiting:
+                self._debtors.pop(found, None)
+            key = found
+            key.waiting += 1
+            key.latest = self._arrivals
+        entry = Entry(item, cost)
+        key.push(entry)
+        self._wake(key)
+        return entry
+
+    def head(self) -> Entry[T] | None:
+        """Return the entry that is next; None if all that wait are parked, or nobody waits."""
+        key = self._root
+        while key.below is not None and (first := key.below.first()) is not None:
+            key = first
+        return key.head
+
+    def pop(self) -> T:
+        """Remove and return the item that is next, and charge its path; there must be one."""
+        entry = self.head()
+        assert entry is not None, "an item may be next"
+        self._leave(entry, entry.cost)
+        return entry.item
+
+    def skip(self) -> None:
+        """Charge the path whose turn it is, if there is one, and leave its item in the line."""
+        entry = self.head()
+        if entry is not None and entry.queue is not None:
+            self._climb(entry.queue, cost=entry.cost)
+
+    def remove(self, entry: Entry[T]) -> bool:
+        """Remove an entry from any place, at no cost; return False if it does not wait."""
+        return self._leave(entry)
+
+    def waiting(self, path: Path) -> int:
+        """Return how many items wait at a path, or at those that it begins."""
+        key = self._find(path)
+        return 0 if key is None else key.waiting
+
+    def set_parked(self, path: Path, *, parked: bool) -> None:
+        """Pass over the items of a path, or no more; until none is left, or not at all if nothing waits there."""
+        key = self._find(path)
+        if key is not None and key.waiting:
+            key.parked = parked
+            self._climb(key)
+            self._wake(key)
+
+    def set_band(self, path: Path, band: int) -> None:
+        """Let a path take turns with those of a band, 0 or 1, until none of its items is left."""
+        key = self._find(path)
+        if key is not None and key.waiting and key.level is not None and key.band != band:
+            key.level.change_band(key, band)
+
+    def spend(self, path: Path, cost: float) -> None:
+        """Charge a path without an item; a cost below 0 takes back what was charged so."""
+        key = self._root
+        for name in path:
+            level = key.below
+            if level is None or level.first() is None:
+                return
+            found = level.keys.get(name)
+            if found is None:
+                found = level.keys[name] = _Key(name, level)
+            key = found
+            before, start = key.spent, level.start(key)
+            if key.queue is None:
+                key.spent = max(before, start)
+            key.spent = max(key.spent + cost, min(key.spent, start))
+            if not key.waiting:
+                self._keep_or_drop(key)
+            elif key.queue is not None and before != key.spent >= start:
+                level.move(key)
+
+    def longest(self) -> Entry[T] | None:
+        """Return the last entry of the path with most: of the key with most at the first level, and so on below it.
+
+        Of several such keys it is one of band 1, or else the one that grew last: who comes to a line that is full is
+        pushed, and then this entry goes, which may be the newcomer's. Linear in the keys of each level on the way.
+        """
+        key = self._root
+        while key.below is not None:
+            key = max(key.below.keys.values(), key=lambda each: (each.waiting, each.band, each.latest))
+        return key.last
+
+    def _find(self, path: Path) -> _Key[T] | None:
+        key: _Key[T] | None = self._root
+        for name in path:
+            key = key.below.keys.get(name) if key is not None and key.below is not None else None
+        return key
+
+    def _leave(self, entry: Entry[T], cost: float = 0) -> bool:
+        key = entry.queue
+        if key is None:
+            return False
+        key.remove(entry)
+        self._climb(key, left=1, cost=cost)
+        return True
+
+    def _wake(self, key: _Key[T]) -> None:
+        """Give turns to a key that has something now, and to those above it."""
+        while key.level is not None and key.queue is None and key.has_next():
+            key.level.join(key)
+            key = key.level.owner
+
+    def _climb(self, key: _Key[T], left: int = 0, cost: float = 0) -> None:
+        """Put a key and those above it where they belong now: in a round, aside, among those that owe, or nowhere.
+
+        `left` items have left it; `cost` is that of its turn, if it had one.
+        """
+        while True:
+            key.waiting -= left
+            if not key.waiting:
+                self._end_debts_below(key)
+            level = key.level
+            if level is None:
+                break
+            if cost:
+                level.charge(key, cost)
+            if key.queue is not None:
+                if not key.has_next():
+                    key.queue.remove(key)
+                elif cost and key.spent >= level.start(key):
+                    level.move(key)
+            if not key.waiting:
+                self._keep_or_drop(key)
+            key = level.owner
+        # A turn makes few debtors: looking at some more, those that have paid are never many.
+        for _ in range(min(LOOKS, len(self._debtors)) if cost else 0):
+            debtor = next(iter(self._debtors))
+            self._debtors.move_to_end(debtor)
+            self._keep_or_drop(debtor)
+
+    def _end_debts_below(self, key: _Key[T]) -> None:
+        """End the debts of keys below one where nobody waits."""
+        if key.below is not None:
+            for debtor in key.below.keys.values():
+                del self._debtors[debtor]
+            # No circle of references is left.
+            key.below.keys.clear()
+            key.below = None
+
+    def _keep_or_drop(self, key: _Key[T]) -> None:
+        """Remember a key without items only while it owes."""
+        key.parked = False
+        if key.level is not None and key.band:
+            key.level.change_band(key, 0)
+        if key.level is None or key.spent <= key.level.start(key):
+            self._forget(key)
+            return
+        self._debtors[key] = None
+        if len(self._debtors) > MOST_DEBTORS:
+            self._forget(next(iter(self._debtors)))
+
+    def _forget(self, key: _Key[T]) -> None:
+        self._debtors.pop(key, None)
+        if key.level is not None:
+            del key.level.keys[key.name]
