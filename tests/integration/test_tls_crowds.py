@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import trustme
 
+from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.net.tls import arrivals, places
 from proxy.net.tls.arrivals import Arrival
 from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, show_chain, tls_client
@@ -120,6 +121,29 @@ async def test_another_address_has_the_next_turn_however_many_wait(
         tls = stage.proxy.counters.tls
         await stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
         await served(stage)
+        assert tls.handshakes_waiting >= MANY - 4
+
+
+@pytest.mark.threat("many-networks-one-customer")
+async def test_another_customer_has_the_next_turn_however_many_networks_one_has(
+    files: PemFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times(monkeypatch, NEVER_SECONDS, 0.0)
+    keys: dict[str, Any] = {"haProxyProtocolEnabled": "true", "brokerHaProxyProtocolVersion": "none"}
+
+    async def client_of(stage: Stage, address: str, sent: bytes = b"") -> AsyncClient:
+        client = await stage.client(port=stage.proxy.tls_port)
+        await client.send(encode(ProxyHeader(HostPort(address, 4000), HostPort("2001:db8::1", 6651)), 2) + sent)
+        return client
+
+    async with staged(**files.server_keys, **PATIENT, **keys, maxConcurrentTlsHandshakes=2) as stage:
+        for number in range(MANY):
+            await client_of(stage, f"2001:db8:1:{number:x}::1", hello())
+        tls = stage.proxy.counters.tls
+        await stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
+        newcomer = TlsClient((await client_of(stage, "2001:db8:2::1")).sock, client_context())
+        await newcomer.shake()
+        await newcomer.connect()
         assert tls.handshakes_waiting >= MANY - 4
 
 

@@ -2,9 +2,10 @@
 
 Rule: a place is for work, not for silence, and no client is refused because many others came with it. Until a whole
 ClientHello is in the kernel, a client costs a socket that is only peeked at and a small object; then it waits the same
-way for a place, in turns by address. A client that leaves its handshake half done keeps its place and its session
-until another client needs the place (`places.py`). Bytes that the loop has not read yet save a client from
-that, but not for long: else a client that drips would keep its place and those of the clients behind it.
+way for a place, in turns by address, of IPv6 by site and in a site by network. A client that leaves its handshake half
+done keeps its place and its session until another client needs the place (`places.py`). Bytes that the loop has not
+read yet save a client from that, but not for long: else a client that drips would keep its place and those of the
+clients behind it.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
+from limiter.fair_line import Entry, FairLine
+from limiter.sites import path_of
 from protocol.proxy_header import ProxyHeader
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
@@ -22,7 +25,7 @@ from proxy.core.tasks import TaskScope, call_each
 from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
-from proxy.net.tls.places import Places, TurnQueue
+from proxy.net.tls.places import Places
 from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
@@ -49,7 +52,7 @@ _GONE: Final = select.EPOLLHUP | select.EPOLLERR
 class Arrival:
     """A client whose handshake is not done; one of the sessions in `proxy.clients.sessions`."""
 
-    __slots__ = ("_arrivals", "client_address", "header", "looks", "name", "needed", "sock", "transport")
+    __slots__ = ("_arrivals", "client_address", "entry", "header", "looks", "name", "needed", "sock", "transport")
 
     # Nothing is read of the client, and nothing written to it.
     output: Final = None
@@ -63,6 +66,8 @@ class Arrival:
         self.header = header
         self.name = client_address
         self.transport: TlsTransport | None = None
+        # Where it waits for a place, from its whole ClientHello on.
+        self.entry: Entry[Arrival] | None = None
         self.looks = 0
         # The bytes that must be in the kernel before another look at the ClientHello can tell more.
         self.needed = 0
@@ -137,7 +142,7 @@ class Arrivals:
         self._pace = LinePace()
         # By file descriptor: clients without a place, whether their ClientHello is whole or not.
         self._watched: dict[int, Arrival] = {}
-        self._queue: TurnQueue[Arrival] = TurnQueue()
+        self._queue: FairLine[Arrival] = FairLine()
         self._places: Places[Arrival] = Places(places)
         self._first_steps: set[Arrival] = set()
         self._peeked = bytearray(MOST_HELLO_BYTES)
@@ -217,7 +222,7 @@ class Arrivals:
     def _heard(self, arrival: Arrival, events: int) -> None:
         if events & _GONE:
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
-        elif arrival not in self._queue:
+        elif arrival.entry is None:
             self._look(arrival)
         if events & select.EPOLLRDHUP and arrival.sock is not None:
             self._failed(arrival, _gone())
@@ -244,7 +249,7 @@ class Arrivals:
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
         else:
             if end:
-                self._queue.push(host_network(arrival.client_address), arrival)
+                arrival.entry = self._queue.push(path_of(host_network(arrival.client_address)), arrival)
 
     # --- places -----------------------------------------------------------------------------------
 
@@ -279,8 +284,14 @@ class Arrivals:
             self._wake_at(self._again_at)
             return False
         holders, crowd = self._places.crowd(HOLDERS_AT_ONCE)
-        for _ in range(min(self._queue.keys, KEYS_AT_ONCE)):
-            dues = [self._places.due(holder, crowd, self._queue.next_key, len(self._queue)) for holder in holders]
+        first = None
+        for _ in range(KEYS_AT_ONCE):
+            head = self._queue.head()
+            if head is None or head is first:
+                break
+            first = first or head
+            newcomer = host_network(head.item.client_address)
+            dues = [self._places.due(holder, crowd, newcomer, len(self._queue)) for holder in holders]
             if dues[0] <= now:
                 due = [holder for holder, moment in zip(holders, dues, strict=True) if moment <= now]
                 return self._displace_one(due, now)
@@ -334,7 +345,9 @@ class Arrivals:
     def _leave(self, arrival: Arrival) -> None:
         """Remove an arrival that became a client, or whose connection has ended."""
         self._unwatch(arrival)
-        self._queue.remove(arrival)
+        if arrival.entry is not None:
+            self._queue.remove(arrival.entry)
+            arrival.entry = None
         self._first_steps.discard(arrival)
         self._places.leave(arrival)
         sock, arrival.sock = arrival.sock, None

@@ -1,7 +1,7 @@
-"""Places for TLS handshakes: who waits for a place, who holds one, and who must give a place back first.
+"""Places for TLS handshakes: who holds one, and who must give a place back first.
 
-Rule: addresses take turns (of IPv6: sites, and in a site its networks), and there is no limit for an address: behind a
-balancer or NAT all clients may have the same one. No I/O and no clock here; `arrivals.py` calls these.
+Rule: there is no limit for an address, because behind a balancer or NAT all clients may have the same one. No I/O and
+no clock here; `arrivals.py` calls these.
 """
 
 from collections.abc import Hashable, Iterator
@@ -10,15 +10,13 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from limiter.sites import site_of
 from proxy.core.addresses import host_network
-from proxy.core.key_members import KeyMembers, KeyTurns
+from proxy.core.key_members import KeyMembers
 
 # A handshake keeps a place for this long, which is longer than a handshake over a slow line.
 PLACE_SECONDS: Final = 1.0
 # The least time, enough for a handshake over most lines: while very many others wait, and for an address that holds
 # more places than the address of the next client.
 LEAST_SECONDS: Final = 0.4
-
-T = TypeVar("T", bound=Hashable)
 
 
 class Addressed(Hashable, Protocol):
@@ -30,61 +28,6 @@ class Addressed(Hashable, Protocol):
 
 
 A = TypeVar("A", bound=Addressed)
-
-
-class TurnQueue(Generic[T]):
-    """A queue in which keys take turns; the members of a key are served in the order of their arrival."""
-
-    __slots__ = ("_key_of", "_lines", "_turns")
-
-    def __init__(self) -> None:
-        self._key_of: dict[T, Hashable] = {}
-        self._lines: dict[Hashable, dict[T, None]] = {}
-        self._turns: KeyTurns[Hashable] = KeyTurns()
-
-    def __len__(self) -> int:
-        return len(self._key_of)
-
-    def __contains__(self, member: T) -> bool:
-        return member in self._key_of
-
-    @property
-    def keys(self) -> int:
-        """Return how many keys wait."""
-        return len(self._lines)
-
-    @property
-    def next_key(self) -> Hashable:
-        """Return the key whose turn is next; the queue must not be empty."""
-        return self._turns.next
-
-    def skip(self) -> None:
-        """Move the next key to the end of the queue."""
-        self._turns.took_turn(self.next_key)
-
-    def push(self, key: Hashable, member: T) -> None:
-        """Append a member to the line of its key."""
-        self._key_of[member] = key
-        self._lines.setdefault(key, {})[member] = None
-        self._turns.add(key)
-
-    def pop(self) -> T:
-        """Remove and return the first member of the next key, and move that key to the end of the queue."""
-        key = self.next_key
-        member = next(iter(self._lines[key]))
-        self._turns.took_turn(key)
-        self.remove(member)
-        return member
-
-    def remove(self, member: T) -> None:
-        """Remove a member; one that is not in the queue is ignored."""
-        if member in self._key_of:
-            key = self._key_of.pop(member)
-            line = self._lines[key]
-            del line[member]
-            if not line:
-                del self._lines[key]
-                self._turns.discard(key)
 
 
 class Places(Generic[A]):

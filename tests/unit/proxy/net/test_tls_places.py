@@ -1,9 +1,9 @@
-"""Turns by address for handshakes, and which half-done handshake leaves for others."""
+"""Which half-done handshake leaves for others."""
 
 import pytest
 
 from proxy.core.addresses import host_network
-from proxy.net.tls.places import LEAST_SECONDS, PLACE_SECONDS, Places, TurnQueue
+from proxy.net.tls.places import LEAST_SECONDS, PLACE_SECONDS, Places
 
 
 class Client:
@@ -44,16 +44,6 @@ def test_a_place_is_kept_for_a_shorter_time_while_more_wait_but_never_less_than_
     waited = [given.due(oldest, 1, "a", waiting) for waiting in (0, 50, 100, 10_000)]
     assert waited == sorted(waited, reverse=True)
     assert (waited[0], waited[-1]) == (PLACE_SECONDS, LEAST_SECONDS)
-
-
-def test_the_networks_of_a_customer_have_one_turn_in_which_they_take_turns() -> None:
-    queue: TurnQueue[str] = TurnQueue()
-    for number in range(4):
-        queue.push(host_network(f"2001:db8:1:{number:x}::1"), f"a{number}")
-    queue.push(host_network("2001:db8:1:0::1"), "a0-again")
-    for member in ("b1", "b2"):
-        queue.push(host_network("2001:db8:2::1"), member)
-    assert [queue.pop() for _ in range(len(queue))] == ["a0", "b1", "a1", "b2", "a2", "a3", "a0-again"]
 
 
 @pytest.mark.threat("many-networks-one-customer")
