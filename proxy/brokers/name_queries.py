@@ -6,9 +6,8 @@ Rules:
   for it first.
 - A site has at most all slots but one, a network of several in a site all but two. The proxy itself, the network `""`,
   may have all.
-- With `MOST_WAITING` in line, the newest query of the network with most, in the site with most, leaves for a newcomer
-  of any other site, and that of the network with most in a site for its other networks. A newcomer of that network is
-  refused.
+- Of more than `MOST_WAITING` in line the newest query leaves of the network with most, in the site with most. It may
+  be the newcomer's.
 - A query that hangs leaves its slot to others while fewer than `MOST_HANGING` hang so.
 
 No I/O and no clock. No method has an `await`.
@@ -18,9 +17,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from limiter.sites import SiteKey
-from proxy.core.errors import TargetRefused
-from proxy.core.key_members import KeyTurns, SiteSizes
+from limiter.fair_line import Entry, FairLine
+from limiter.sites import SiteKey, path_of
+from proxy.core.key_members import SiteSizes
 from proxy.core.task_turns import PacedWaiters, TaskTurns
 
 MOST_WAITING: Final = 1024
@@ -49,11 +48,12 @@ class NameAnswer:
 
 
 class Asker:
-    """A network that asks for a name: how many of its clients wait, and the answer that they get."""
+    """A network that asks for a name: its place in line, how many of its clients wait, and the answer that they get."""
 
-    __slots__ = ("answer", "waiters", "waiting")
+    __slots__ = ("answer", "entry", "waiters", "waiting")
 
     def __init__(self, turns: TaskTurns) -> None:
+        self.entry: Entry[tuple[Query, str]] | None = None
         self.answer: NameAnswer | None = None
         self.waiters = 0
         self.waiting = PacedWaiters(turns)
@@ -90,29 +90,15 @@ class Query:
 
 
 class Slots:
-    """The slots of queries, and the lines for them; `start` starts a query that has its turn."""
+    """The slots of queries, and the line for them; `start` starts a query that has its turn."""
 
-    __slots__ = (
-        "_at_once",
-        "_free",
-        "_in_line",
-        "_in_slots",
-        "_lines",
-        "_outside",
-        "_running",
-        "_start",
-        "_turns",
-        "_waiting",
-    )
+    __slots__ = ("_at_once", "_free", "_in_slots", "_line", "_outside", "_running", "_start")
 
     def __init__(self, at_once: int, start: Callable[[Query], None]) -> None:
         self._at_once = self._free = at_once
         self._start = start
-        # By network: the queries in line.
-        self._lines: dict[str, dict[Query, None]] = {}
-        self._turns: KeyTurns[str] = KeyTurns()
-        self._waiting: SiteSizes[str] = SiteSizes()
-        self._in_line = 0
+        # Each query with each network that asks for it.
+        self._line: FairLine[tuple[Query, str]] = FairLine()
         # Queries in slots.
         self._running: SiteSizes[str] = SiteSizes()
         # Queries that hang: those that still have a slot, in order, and those that have left it.
@@ -124,33 +110,27 @@ class Slots:
         """Return how many queries hang."""
         return len(self._in_slots) + len(self._outside)
 
-    def make_room(self, network: str) -> tuple[Query, Asker] | None:
-        """Take the newest query of the network with most out of its line, if too many are in line.
+    def join(self, query: Query, network: str, asker: Asker) -> tuple[Query, Asker] | None:
+        """Add a network to those that ask for a query; a query that waits is in the network's line from now on.
 
-        Return the query and the asker that has lost it. Raise TargetRefused if `network` is the one with most.
+        If too many are in line, take one out; return its query, and the asker that has lost it.
         """
-        if self._in_line < MOST_WAITING:
-            return None
-        fullest = next(self._waiting.outweighing(network, 1), None)
-        if fullest is None:
-            raise TargetRefused("too many other names wait to be resolved")
-        query = next(reversed(self._lines[fullest]))
-        return query, self.leave(query, fullest)
-
-    def join(self, query: Query, network: str, asker: Asker) -> None:
-        """Add a network to those that ask for a query; a query that waits is in the network's line from now on."""
         query.askers[network] = asker
-        if not query.started:
-            self._lines.setdefault(network, {})[query] = None
-            self._turns.add(network)
-            self._waiting.grow(network)
-            self._in_line += 1
-            self._serve()
+        if query.started:
+            return None
+        asker.entry = self._line.push(path_of(network), (query, network))
+        self._park(network)
+        self._serve()
+        if len(self._line) <= MOST_WAITING or (longest := self._line.longest()) is None:
+            return None
+        query, network = longest.item
+        return query, self.leave(query, network)
 
     def leave(self, query: Query, network: str) -> Asker:
         """Remove a network from those that ask for a query which has not started."""
-        self._out_of_line(query, network)
-        return query.askers.pop(network)
+        asker = query.askers.pop(network)
+        self._out_of_line(asker)
+        return asker
 
     def hangs(self, query: Query) -> None:
         """Record that a query has run for too long."""
@@ -177,38 +157,28 @@ class Slots:
     def _give_back(self, query: Query) -> None:
         self._free += 1
         self._running.shrink(query.network)
+        self._park(query.network)
         self._serve()
 
     def _serve(self) -> None:
-        while self._free and (network := self._next()) is not None:
-            query = next(iter(self._lines[network]))
-            self._turns.took_turn(network)
-            for each in query.askers:
-                self._out_of_line(query, each)
+        while self._free and self._line.head() is not None:
+            query, network = self._line.pop()
+            for each in query.askers.values():
+                self._out_of_line(each)
             self._free -= 1
             self._running.grow(network)
+            self._park(network)
             query.network, query.started = network, True
             self._start(query)
 
-    def _next(self) -> str | None:
-        """Return the network whose turn it is, None if none may have a slot."""
-        most, running = max(1, self._at_once - 1), self._running
-        for site in self._turns:
-            first = next(iter(site))
-            if not first:
-                return first
-            if running[first] < most:
-                inside = max(1, most - 1) if isinstance(first, SiteKey) else most
-                network = next((each for each in site if running.inside(each) < inside), None)
-                if network is not None:
-                    return network
-        return None
+    def _park(self, network: str) -> None:
+        """Pass over a site, or a network in it, while it has as many slots as it may have."""
+        path, most, running = path_of(network), max(1, self._at_once - 1), self._running
+        if isinstance(network, SiteKey):
+            self._line.set_parked(path, parked=running.inside(network) >= max(1, most - 1))
+        self._line.set_parked(path[:1], parked=network != "" and running[network] >= most)
 
-    def _out_of_line(self, query: Query, network: str) -> None:
-        line = self._lines[network]
-        del line[query]
-        if not line:
-            del self._lines[network]
-            self._turns.discard(network)
-        self._waiting.shrink(network)
-        self._in_line -= 1
+    def _out_of_line(self, asker: Asker) -> None:
+        if asker.entry is not None:
+            self._line.remove(asker.entry)
+            asker.entry = None

@@ -182,29 +182,28 @@ class CachingResolver:
             raise TargetRefused(text)
         if query is not None and network in query.askers:
             return query, query.askers[network]
-        if query is None or not query.started:
-            self._make_room(self._slots_for(name) if query is None else query.slots, network)
-            # The query may have been the one that left.
-            query = self._queries.get(name)
         if query is None:
             query = self._queries[name] = Query(name, self._slots_for(name))
         asker = Asker(self._turns)
-        query.slots.join(query, network, asker)
+        self._make_room(query.slots.join(query, network, asker), asker)
         return query, asker
 
     def _slots_for(self, name: str) -> Slots:
         last = self._answers.get(name)
         return self._slots if last is None or last.error else self._known_slots
 
-    def _make_room(self, slots: Slots, network: str) -> None:
-        found = slots.make_room(network)
-        if found is not None:
-            query, loser = found
-            if not query.askers:
-                del self._queries[query.name]
-            now = self._loop.time()
-            text = f"host {query.name!r} is not resolved: too many names of its clients' network wait"
-            loser.settle(NameAnswer((), text, now, now, now))
+    def _make_room(self, lost: tuple[Query, Asker] | None, newcomer: Asker) -> None:
+        """Answer those who have lost their place in line; raise TargetRefused if it is the newcomer."""
+        if lost is None:
+            return
+        query, loser = lost
+        if not query.askers:
+            del self._queries[query.name]
+        if loser is newcomer:
+            raise TargetRefused("too many other names wait to be resolved")
+        now = self._loop.time()
+        text = f"host {query.name!r} is not resolved: too many names of its clients' network wait"
+        loser.settle(NameAnswer((), text, now, now, now))
 
     def _leave(self, query: Query, network: str) -> None:
         """Take a network without waiters from a query that has not begun: the slot is for others."""
