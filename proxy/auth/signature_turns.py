@@ -5,16 +5,16 @@ interrupts: 0.2 ms at most for most keys, and 2.5 ms for some (`VerifyingKey.sec
 good or bad, would be one long step for all other clients.
 
 Rule: in one iteration begin checks of `ITERATION_SECONDS` together, or a single check that takes longer. The others
-wait in turns: sites take turns, inside a site its networks do (`proxy.core.key_members.KeyTurns`), and the checks of a
-network are in the order of their arrival. So a crowd of one network delays a client of another by one check, and not by
-all that wait. A check is charged to the loop's budget, so that less is read beside it.
+wait in turns: sites take turns, inside a site its networks do, and the checks of a network are in the order of their
+arrival (`limiter.fair_line`). So a crowd of one network delays a client of another by one check, and not by all that
+wait. A check is charged to the loop's budget, so that less is read beside it.
 """
 
 import asyncio
-from collections import OrderedDict
 from typing import Final
 
-from proxy.core.key_members import KeyTurns
+from limiter.fair_line import FairLine
+from limiter.sites import path_of
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 
 # Base64 and JSON take up to 1.3 ms for 64 KiB (measured, with lists full of empty lists).
@@ -25,20 +25,19 @@ QUICK_TOKEN_BYTES: Final = 4096
 class SignatureTurns:
     """The turns of signature checks; a check that finds no other pays no wait. Each step is O(1)."""
 
-    __slots__ = ("_budget", "_lanes", "_loop", "_networks", "_next", "_used")
+    __slots__ = ("_budget", "_line", "_loop", "_next", "_used")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, budget: LoopBudget) -> None:
         self._loop = loop
         self._budget = budget
-        self._networks: KeyTurns[str] = KeyTurns()
-        # By network: its turns, with the seconds of each check. Clients leave from anywhere in a lane.
-        self._lanes: dict[str, OrderedDict[asyncio.Future[None], float]] = {}
+        # The turns that wait, with the seconds of each check.
+        self._line: FairLine[tuple[asyncio.Future[None], float]] = FairLine()
         # Seconds of the checks that this iteration lets begin.
         self._used = 0.0
         self._next: asyncio.Handle | None = None
 
     def __len__(self) -> int:
-        return sum(map(len, self._lanes.values()))
+        return len(self._line)
 
     async def wait_to_parse(self, token_bytes: int, network: str) -> None:
         """Wait for the turn of parsing a token of that size; a small one is parsed in the time of its check."""
@@ -47,28 +46,17 @@ class SignatureTurns:
 
     async def wait(self, seconds: float, network: str) -> None:
         """Wait for the turn of a check that takes about `seconds`; the caller checks at once, without an `await`."""
-        if not self._lanes and self._fits(seconds):
+        if not self._line and self._fits(seconds):
             self._take(seconds)
             return
         turn: asyncio.Future[None] = self._loop.create_future()
-        self._lanes.setdefault(network, OrderedDict())[turn] = seconds
-        self._networks.add(network)
+        entry = self._line.push(path_of(network), (turn, seconds))
         try:
             await turn
         except BaseException:
             # A client that has left, or whose time is over, needs no check.
-            self._remove(network, turn)
+            self._line.remove(entry)
             raise
-
-    def _remove(self, network: str, turn: asyncio.Future[None]) -> None:
-        """Remove a turn, if it still waits."""
-        lane = self._lanes.get(network)
-        if lane is None:
-            return
-        lane.pop(turn, None)
-        if not lane:
-            del self._lanes[network]
-            self._networks.discard(network)
 
     def _fits(self, seconds: float) -> bool:
         return not self._used or self._used + seconds <= ITERATION_SECONDS
@@ -81,14 +69,14 @@ class SignatureTurns:
 
     def _begin_iteration(self) -> None:
         self._next, self._used = None, 0.0
-        while self._lanes:
-            network = self._networks.next
-            turn, seconds = next(iter(self._lanes[network].items()))
+        while (head := self._line.head()) is not None:
+            turn, seconds = head.item
             # A task that was cancelled in this iteration has not removed its turn yet.
-            if not turn.done():
-                if not self._fits(seconds):
-                    return
+            if turn.done():
+                self._line.remove(head)
+            elif self._fits(seconds):
                 self._take(seconds)
+                self._line.pop()
                 turn.set_result(None)
-                self._networks.took_turn(network)
-            self._remove(network, turn)
+            else:
+                return

@@ -6,8 +6,7 @@ bits, none of which has much (`limiter.sites`; most keys are their own sites). E
 here.
 """
 
-from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from limiter.sites import SiteKey, site_of
@@ -144,53 +143,6 @@ class SiteSizes(Generic[K]):
         inside = self._inside.get(site)
         # A site without others than itself is the key.
         return iter((site,)) if inside is None else inside.largest()  # type: ignore[arg-type]
-
-
-class KeyTurns(Generic[K]):
-    """Keys that wait for turns: the sites take turns, and inside a site its keys do."""
-
-    __slots__ = ("_count", "_sites")
-
-    def __init__(self) -> None:
-        # The first has the next turn. A plain dict would look through all keys removed from its front.
-        self._sites: OrderedDict[Hashable, OrderedDict[K, None]] = OrderedDict()
-        self._count = 0
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[Iterable[K]]:
-        """Yield the keys of each site: of the site with the next turn first, and each in the order of their turns."""
-        return iter(self._sites.values())
-
-    @property
-    def next(self) -> K:
-        """Return the key whose turn it is; there must be one."""
-        return next(iter(next(iter(self._sites.values()))))
-
-    def add(self, key: K) -> None:
-        """Add a key at the end of its site, which waits at the end if it did not wait."""
-        keys = self._sites.setdefault(site_of(key), OrderedDict())
-        if key not in keys:
-            keys[key] = None
-            self._count += 1
-
-    def discard(self, key: K) -> None:
-        """Remove a key; one that is not there is ignored."""
-        site = site_of(key)
-        keys = self._sites.get(site)
-        if keys is None or key not in keys:
-            return
-        del keys[key]
-        self._count -= 1
-        if not keys:
-            del self._sites[site]
-
-    def took_turn(self, key: K) -> None:
-        """Move a key that waits to the end of its site, and the site to the end."""
-        site = site_of(key)
-        self._sites[site].move_to_end(key)
-        self._sites.move_to_end(site)
 
 
 class KeyMembers(Generic[K, M]):
