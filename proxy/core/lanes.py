@@ -2,7 +2,6 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable
-from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -41,13 +40,3 @@ class Lanes(Generic[T]):
         if lane:
             self._lanes[key] = lane
         return item
-
-    def discard(self, key: Hashable, item: T) -> None:
-        """Remove an item from the lane of its key, if it is there; linear in the items before it."""
-        lane = self._lanes.get(key)
-        if lane is not None:
-            with suppress(ValueError):
-                lane.remove(item)
-                self._count -= 1
-            if not lane:
-                del self._lanes[key]

@@ -10,11 +10,10 @@ connections with fewer than two questions outstanding at the broker: half of it 
 that have less of it than is left. A connection that finds no room there waits for its turn like all others.
 """
 
-from collections import OrderedDict
 from typing import Final, NamedTuple, Protocol
 
+from limiter.fair_line import Entry, FairLine
 from proxy.brokers.target import BrokerAddress
-from proxy.core.lanes import Lanes
 from proxy.requests.counters import RequestCounters
 
 # So many answers of a broker in the same data center take some tenths of a second; a thousand questions that take 10 ms
@@ -44,15 +43,15 @@ class TurnWaiter(Protocol):
 
 
 class _AtBroker:
-    """The questions at one broker, counted, and those that wait: in turns by network, then by connection."""
+    """The questions at one broker, counted, and those that wait."""
 
-    __slots__ = ("_networks", "_outstanding", "asked", "reserved", "turn", "turn_of_reserve", "waiting")
+    __slots__ = ("_networks", "_outstanding", "asked", "line", "reserved", "turn", "turn_of_reserve")
 
     def __init__(self, broker: BrokerAddress) -> None:
         self.turn, self.turn_of_reserve = Turn(broker, reserved=False), Turn(broker, reserved=True)
         # The questions that have a turn, and those that have a place of the reserve.
         self.asked = self.reserved = 0
-        self.waiting: OrderedDict[str, Lanes[TurnWaiter]] = OrderedDict()
+        self.line: FairLine[TurnWaiter] = FairLine()
         # The questions of each connection, those that wait among them.
         self._outstanding: dict[int, int] = {}
         # The places of the reserve that each network has.
@@ -88,8 +87,8 @@ class _AtBroker:
             self._networks[network] -= 1
             if not self._networks[network]:
                 del self._networks[network]
-        elif self.waiting:
-            return self.popleft()
+        elif self.line:
+            return self.line.pop()
         else:
             self.asked -= 1
         return None
@@ -106,32 +105,15 @@ class _AtBroker:
         else:
             del self._outstanding[connection]
 
-    def push(self, asker: Asker, waiter: TurnWaiter) -> None:
+    def push(self, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
         """Append a waiter, which counts among the questions of its connection."""
         self._count(asker)
-        network, connection = asker
-        lanes = self.waiting.get(network)
-        if lanes is None:
-            lanes = self.waiting[network] = Lanes()
-        lanes.push(connection, waiter)
+        return self.line.push(asker, waiter)
 
-    def popleft(self) -> TurnWaiter:
-        """Remove and return the waiter whose turn it is."""
-        network, lanes = self.waiting.popitem(last=False)
-        waiter = lanes.popleft()
-        if lanes:
-            self.waiting[network] = lanes
-        return waiter
-
-    def discard(self, asker: Asker, waiter: TurnWaiter) -> None:
+    def remove(self, asker: Asker, entry: Entry[TurnWaiter]) -> None:
         """Remove a waiter that has given up, and whose turn has not come."""
         self._uncount(asker)
-        network, connection = asker
-        lanes = self.waiting.get(network)
-        if lanes is not None:
-            lanes.discard(connection, waiter)
-            if not lanes:
-                del self.waiting[network]
+        self.line.remove(entry)
 
 
 class BrokerTurns:
@@ -157,15 +139,15 @@ class BrokerTurns:
             at = self._at_brokers[broker] = _AtBroker(broker)
         return at.try_begin(asker)
 
-    def wait(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> None:
+    def wait(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
         """Put a question of `asker` in line, which `try_begin` gave no turn."""
         self._counters.lookups_waiting += 1
-        self._at_brokers[broker].push(asker, waiter)
+        return self._at_brokers[broker].push(asker, waiter)
 
-    def give_up(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> None:
+    def give_up(self, broker: BrokerAddress, asker: Asker, entry: Entry[TurnWaiter]) -> None:
         """Remove a question that waits, and whose turn has not come."""
         self._counters.lookups_waiting -= 1
-        self._at_brokers[broker].discard(asker, waiter)
+        self._at_brokers[broker].remove(asker, entry)
 
     def release(self, turn: Turn, asker: Asker) -> None:
         """Release a question's place, for the next; forget a broker that nobody asks: redirects may name any number."""

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from limiter.errors import PermitAcquireError
+from limiter.fair_line import Entry
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.connection import BrokerConnection
@@ -27,7 +28,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskScope, call_each
 from proxy.net.output import Output
-from proxy.requests.broker_turns import Asker, BrokerTurns, Turn
+from proxy.requests.broker_turns import Asker, BrokerTurns, Turn, TurnWaiter
 from proxy.requests.client import ClientView
 from proxy.requests.counters import RequestCounters
 
@@ -203,7 +204,7 @@ class ForwardedRequest(SmallRequest):
         # The request's turn at its broker.
         self._turn: Turn | None = None
         # The wait under way, at most one of these.
-        self._in_line = False
+        self._in_line: Entry[TurnWaiter] | None = None
         self._connection_waiter: asyncio.Future[None] | None = None
         self._end_pick: Callable[[], object] | None = None
         self._step = 0
@@ -258,7 +259,7 @@ class ForwardedRequest(SmallRequest):
 
     def turn_came(self, turn: Turn) -> None:
         """Called when the request has its turn at its broker."""
-        self._in_line = False
+        self._in_line = None
         self._turn = turn
         self._make_ready(None)
 
@@ -354,8 +355,7 @@ class ForwardedRequest(SmallRequest):
         if self._turn is None:
             self._turn = forwarder.turns.try_begin(broker, self._slot.asker)
             if self._turn is None:
-                self._in_line = True
-                forwarder.turns.wait(broker, self._slot.asker, self)
+                self._in_line = forwarder.turns.wait(broker, self._slot.asker, self)
                 return
         request_id = connection.new_request_id()
         frame = self.question(request_id)
@@ -383,10 +383,10 @@ class ForwardedRequest(SmallRequest):
         self.large = None
 
     def _end_waits(self) -> None:
-        if self._in_line:
+        if self._in_line is not None:
             assert self._broker is not None
-            self._in_line = False
-            self._forwarder.turns.give_up(self._broker, self._slot.asker, self)
+            entry, self._in_line = self._in_line, None
+            self._forwarder.turns.give_up(self._broker, self._slot.asker, entry)
         if self._connection_waiter is not None:
             waiter = self._connection_waiter
             self._forget_connection(waiter)

@@ -19,8 +19,7 @@ class Question:
         self.crowd, self.broker = crowd, broker
         self.asker = network, connection
         self.turn = crowd.at.try_begin(broker, self.asker)
-        if self.turn is None:
-            crowd.at.wait(broker, self.asker, self)
+        self.entry = None if self.turn is not None else crowd.at.wait(broker, self.asker, self)
 
     def turn_came(self, turn: Turn) -> None:
         self.turn = turn
@@ -30,8 +29,8 @@ class Question:
         """Have its answer, or give up."""
         if self.turn is not None:
             self.crowd.at.release(self.turn, self.asker)
-        else:
-            self.crowd.at.give_up(self.broker, self.asker, self)
+        elif self.entry is not None:
+            self.crowd.at.give_up(self.broker, self.asker, self.entry)
 
 
 class Crowd:
