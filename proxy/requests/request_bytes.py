@@ -1,22 +1,21 @@
 """The bytes of commands that are held for brokers, beside their number (KIP-72, `maxConcurrentLookupRequestMB`).
 
 Rule: a soft limit (`limiter.soft_pool`). A command is served while anything is free and nobody waits. Else its client
-is not read, and has its turn: one command, in turns by network, and of a network in the order of coming, from a random
-place of the line on. Turns come as quickly as memory and the loop's time allow.
+is not read, and has its turn: one command, in turns by network, and of a network in the order of coming. Turns come as
+quickly as memory and the loop's time allow.
 
 A client with few requests outstanding does not wait for those who filled the limit: beside the limit there is a reserve
-for such clients, half of it for networks that hold less than is left (both as powers of two). A client that waits with
-more outstanding joins them when its answers have come, so nobody starves. Handshakes and PINGs never wait.
+for such clients, half of it for networks that hold less than is left. A client that waits with more outstanding joins
+them when its answers have come, so nobody starves. Handshakes and PINGs never wait.
 """
 
 import asyncio
-import math
-import random
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
-from limiter.soft_pool import LocalBooks, PoolLine, PoolRecord
+from limiter.fair_line import Entry, FairLine
+from limiter.soft_pool import LocalBooks, PoolRecord
 from proxy.core.loop_budget import LoopBudget
 
 # The reserve is this part of the limit.
@@ -26,7 +25,8 @@ MANY_OUTSTANDING: Final = 2
 # Turns of an iteration of the loop, also if its time is spent: behind thousands of busy clients those that have waited
 # for memory would wait on.
 LEAST_TURNS: Final = 6
-# So many networks are judged for one turn: many that had room may have lost it at once.
+# So many networks are judged for one turn, of those in line and of those aside: to look through tens of thousands took
+# 30 ms.
 MOST_LOOKS: Final = 64
 
 
@@ -44,7 +44,7 @@ class CommandSender(Hashable, Protocol):
 
 
 class _Books(LocalBooks):
-    """The books of a pool with a reserve: something is free for somebody while any of the reserve is left."""
+    """The books of a pool with a reserve."""
 
     __slots__ = ("networks", "reserve")
 
@@ -59,28 +59,15 @@ class _Books(LocalBooks):
         """Return what is left of limit and reserve."""
         return self._limit + self.reserve - self._used
 
-    def pool_free(self) -> bool:
-        """Return whether anything is left."""
-        return self.left > 0
-
     @property
     def below_limit(self) -> bool:
         """Return whether anything is free without the reserve."""
         return self._used < self._limit
 
-    @property
-    def shelves(self) -> float:
-        """Return the number of the first shelf without room, for clients that have few requests outstanding."""
-        left = self.left
-        return math.inf if left > self.reserve // 2 else max(0, left).bit_length()
-
-    def shelf(self, network: str) -> int:
-        """Return the number of a network's shelf: what it holds, to a power of two."""
-        return self.networks.get(network, 0).bit_length()
-
     def has_room(self, network: str) -> bool:
         """Return whether a client of `network` that has few requests outstanding may go on."""
-        return self.shelf(network) < self.shelves
+        left = self.left
+        return left > self.reserve // 2 or self.networks.get(network, 0) < left
 
     def change(self, network: str, size: int) -> None:
         """Record that a network holds `size` bytes more."""
@@ -92,123 +79,6 @@ class _Books(LocalBooks):
             self.networks.pop(network, None)
 
 
-class _Turns:
-    """Clients that wait in turns by network; those of a network are a line of the pool."""
-
-    __slots__ = ("_books", "_lines", "_ring")
-
-    def __init__(self, books: _Books) -> None:
-        self._books = books
-        self._lines: dict[str, PoolLine[CommandSender]] = {}
-        # The first network has the next turn.
-        self._ring: OrderedDict[str, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def enter(self, sender: CommandSender) -> None:
-        network = sender.network
-        line = self._lines.get(network)
-        if line is None:
-            line = self._lines[network] = PoolLine(self._books, random.randrange)
-            self._ring[network] = None
-        line.enter(sender)
-
-    def leave(self, sender: CommandSender) -> bool:
-        line = self._lines.get(sender.network)
-        if line is None or not line.leave(sender):
-            return False
-        if not line:
-            self._forget(sender.network)
-        return True
-
-    def next(self) -> CommandSender | None:
-        """Take the first client of the next network; None if nobody waits, or nothing is free."""
-        if not self._ring:
-            return None
-        network = next(iter(self._ring))
-        line = self._lines[network]
-        sender = line.admit()
-        if line:
-            self._ring.move_to_end(network)
-        else:
-            self._forget(network)
-        return sender
-
-    def _forget(self, network: str) -> None:
-        del self._lines[network]
-        self._ring.pop(network, None)
-
-
-class _FewTurns(_Turns):
-    """Clients that have few requests outstanding: a network without room in its turn is put aside until it has some.
-
-    Networks aside stand on shelves by what they hold, so nobody looks through all of them: of tens of thousands that
-    took 30 ms for each turn. Each step is O(1).
-    """
-
-    __slots__ = ("_aside", "_shelves")
-
-    def __init__(self, books: _Books) -> None:
-        super().__init__(books)
-        # The shelf of each network that is aside, and the networks on each shelf that has any.
-        self._aside: dict[str, int] = {}
-        self._shelves: dict[int, OrderedDict[str, None]] = {}
-
-    @property
-    def pending(self) -> bool:
-        """Return whether a network has not had the turn in which it is judged."""
-        return bool(self._ring)
-
-    def next(self) -> CommandSender | None:
-        """Take the first client of the next network that has room; None if there is none among `MOST_LOOKS`."""
-        for _ in range(MOST_LOOKS):
-            self._bring_back()
-            if not self._ring:
-                return None
-            network = next(iter(self._ring))
-            if self._books.has_room(network):
-                return super().next()
-            del self._ring[network]
-            self._put_aside(network)
-        return None
-
-    def changed(self, network: str) -> None:
-        """Called when a network holds more or less than before."""
-        shelf = self._aside.get(network)
-        if shelf is None or shelf == (now := self._books.shelf(network)):
-            return
-        self._take_back(network)
-        if now < shelf:
-            self._ring[network] = None
-        else:
-            self._put_aside(network)
-
-    def _bring_back(self) -> None:
-        """Return the turn that it missed to a network that has room by now: the first turn."""
-        if self._shelves and (lowest := min(self._shelves)) < self._books.shelves:
-            network = next(iter(self._shelves[lowest]))
-            self._take_back(network)
-            self._ring[network] = None
-            self._ring.move_to_end(network, last=False)
-
-    def _put_aside(self, network: str) -> None:
-        number = self._aside[network] = self._books.shelf(network)
-        self._shelves.setdefault(number, OrderedDict())[network] = None
-
-    def _take_back(self, network: str) -> None:
-        number = self._aside.pop(network)
-        shelf = self._shelves[number]
-        del shelf[network]
-        if not shelf:
-            del self._shelves[number]
-
-    def _forget(self, network: str) -> None:
-        super()._forget(network)
-        if network in self._aside:
-            self._take_back(network)
-
-
 class RequestBytes:
     """The pool of a proxy's commands; `limit_bytes` is above 0."""
 
@@ -216,13 +86,18 @@ class RequestBytes:
         self._loop = loop
         self._budget = budget
         self._books = _Books(limit_bytes, loop.time)
-        # Clients with few requests outstanding, who have the next turns, and all others.
-        self._few, self._many = _FewTurns(self._books), _Turns(self._books)
+        # Clients with few requests outstanding, who have the next turns, and all others; and where each of them waits.
+        self._few: FairLine[CommandSender] = FairLine()
+        self._many: FairLine[CommandSender] = FairLine()
+        self._waiting: dict[CommandSender, tuple[FairLine[CommandSender], Entry[CommandSender]]] = {}
+        # Networks that had no room in their turn, which are parked, and how many of them are to be judged again.
+        self._aside: OrderedDict[str, None] = OrderedDict()
+        self._unjudged = 0
         self._scheduled = False
 
     def __len__(self) -> int:
-        """Count the networks that hold memory, and those whose clients wait."""
-        return len(self._books.networks) + len(self._few) + len(self._many)
+        """Count the networks that hold memory, those aside, and the clients that wait."""
+        return len(self._books.networks) + len(self._aside) + len(self._waiting)
 
     @property
     def scarce(self) -> bool:
@@ -243,28 +118,39 @@ class RequestBytes:
     def hold(self, network: str, size: int) -> None:
         """Charge a command of `network` that is served."""
         self._books.change(network, size)
-        self._few.changed(network)
 
     def release(self, network: str, size: int) -> None:
         """End the charge of a command whose request is over."""
         self._books.change(network, -size)
-        self._few.changed(network)
+        if not self._few:
+            self._aside.clear()
+        self._unjudged = len(self._aside)
         self._look()
 
     def wait(self, sender: CommandSender) -> None:
         """Join the line; a second time does nothing."""
-        (self._few if sender.outstanding < MANY_OUTSTANDING else self._many).enter(sender)
-        self._look()
+        if sender not in self._waiting:
+            line = self._few if sender.outstanding < MANY_OUTSTANDING else self._many
+            self._waiting[sender] = line, line.push((sender.network,), sender)
+            self._books.pool_wait(0, 1)
+            self._look()
 
     def answered(self, sender: CommandSender) -> None:
         """Called when a client that waits has fewer requests outstanding than before."""
-        if sender.outstanding < MANY_OUTSTANDING and self._many.leave(sender):
+        if sender.outstanding < MANY_OUTSTANDING and sender in self._waiting and self._waiting[sender][0] is self._many:
+            self._forget(sender)
             self.wait(sender)
 
     def leave(self, sender: CommandSender) -> None:
         """Leave the line, if `sender` is in it: the client is gone."""
-        if self._few.leave(sender) or self._many.leave(sender):
+        if sender in self._waiting:
+            self._forget(sender)
             self._look()
+
+    def _forget(self, sender: CommandSender) -> None:
+        line, entry = self._waiting.pop(sender)
+        line.remove(entry)
+        self._books.pool_wait(1, 0)
 
     def _look(self) -> None:
         books = self._books
@@ -281,7 +167,7 @@ class RequestBytes:
                 sender = self._take()
                 if sender is None:
                     # Networks that have not been judged yet may have room.
-                    others = self._few.pending
+                    others = self._few.head() is not None or self._unjudged > 0
                     break
                 turns += 1
                 sender.begin_command_turn()
@@ -291,10 +177,36 @@ class RequestBytes:
                 self._look()
 
     def _take(self) -> CommandSender | None:
+        """Take the client whose turn it is out of its line; None if there is none for whom there is room."""
         books = self._books
         if books.left <= 0:
             return None
-        sender = self._few.next()
-        if sender is None and books.below_limit:
-            sender = self._many.next()
+        self._bring_back()
+        line = self._few
+        for _ in range(MOST_LOOKS):
+            head = line.head()
+            if head is None:
+                break
+            network = head.item.network
+            if books.has_room(network):
+                return self._admit(line)
+            line.set_parked((network,), parked=True)
+            self._aside[network] = None
+        return self._admit(self._many) if books.below_limit and self._many else None
+
+    def _admit(self, line: FairLine[CommandSender]) -> CommandSender:
+        sender = line.pop()
+        del self._waiting[sender]
+        self._books.pool_wait(1, 0)
         return sender
+
+    def _bring_back(self) -> None:
+        """Judge some of the networks aside again."""
+        looks = min(MOST_LOOKS, self._unjudged)
+        self._unjudged -= looks
+        for _ in range(looks):
+            network, _ = self._aside.popitem(last=False)
+            if self._books.has_room(network):
+                self._few.set_parked((network,), parked=False)
+            else:
+                self._aside[network] = None

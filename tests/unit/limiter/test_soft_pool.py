@@ -2,7 +2,7 @@
 
 import pytest
 
-from limiter.soft_pool import LocalBooks, PoolLine
+from limiter.soft_pool import LocalBooks
 
 
 def test_k4_a_pool_of_21_grants_ten_three_times_and_then_nothing() -> None:
@@ -28,11 +28,9 @@ def test_k6_a_second_release_is_an_error_and_no_drift() -> None:
 
 def test_nobody_else_is_granted_while_somebody_waits() -> None:
     pool = LocalBooks(10, lambda: 0.0)
-    line: PoolLine[str] = PoolLine(pool, lambda below: 0)
     pool.pool_change(0, 10)
-    line.enter("first")
+    pool.pool_wait(0, 1)
     pool.pool_change(10, 0)
-    assert pool.pool_free()
     assert pool.pool_scarce()
-    assert line.admit() == "first"
+    pool.pool_wait(1, 0)
     assert not pool.pool_scarce()

@@ -145,6 +145,24 @@ async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_
     assert len(line.bytes) == 2
 
 
+async def test_of_many_networks_without_room_the_one_that_has_some_again_is_found_and_none_is_remembered() -> None:
+    line, networks = Line(), [f"192.0.2.{number}" for number in range(100)]
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 903)
+    for network in networks:
+        line.bytes.hold(network, 9)
+    clients = [line.crowd(1, network, outstanding=FEW)[0] for network in networks]
+    await turns(5)
+    line.bytes.release(networks[-1], 4)
+    await turns(5)
+    assert line.order == clients[-1:]
+    for client in clients[:-1]:
+        line.bytes.leave(client)
+        line.bytes.release(client.network, 9)
+    line.bytes.release(networks[-1], 6)
+    line.bytes.release("198.51.100.1", LIMIT + RESERVE - 903)
+    assert len(line.bytes) == 0
+
+
 async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:
     line, returned = Line(), 0
     line.bytes.hold("198.51.100.1", LIMIT + RESERVE)
