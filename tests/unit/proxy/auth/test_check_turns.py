@@ -85,7 +85,7 @@ async def checks(places: int = 1, most_waiting: int = 1000) -> AsyncIterator[Che
         held = Checks(group, places, most_waiting)
         yield held
         await held.stop()
-    assert (held.turns.running, held.turns.waiting) == (0, 0)
+    assert (held.turns.running, held.turns.waiting, held.clock.pending) == (0, 0, 0)
 
 
 async def test_guessers_of_many_ipv6_networks_of_one_site_delay_another_site_by_one_check() -> None:
@@ -118,6 +118,31 @@ async def test_clients_behind_a_guessing_address_still_have_every_fourth_check()
         await held.arrive("alice", HOME, "alice")
         await held.run(5)
         assert "alice" in held.began[:5]
+
+
+async def test_inside_a_site_networks_that_failed_come_after_others() -> None:
+    guessers = [f"[2001:db8:1:{number:x}::1]:1" for number in range(6)]
+    async with checks() as held:
+        await held.fail_once(*guessers)
+        await held.arrive("first", HOME, "bob")
+        for guesser in guessers:
+            await held.arrive(guesser, guesser, "made up")
+        await held.arrive("alice", "[2001:db8:1:ffff::1]:1", "alice")
+        await held.run(1)
+        assert held.began == ["first", "alice"]
+
+
+async def test_inside_an_address_users_whose_passwords_were_wrong_come_after_others() -> None:
+    async with checks() as held:
+        for number in range(6):
+            await held.fail_once(HOME, user=f"guessed {number}")
+        held.clock.advance(LONGEST_DELAY_SECONDS)
+        await held.arrive("first", GUESSER, "bob")
+        for number in range(6):
+            await held.arrive(f"guess {number}", HOME, f"guessed {number}")
+        await held.arrive("alice", HOME, "alice")
+        await held.run(1)
+        assert held.began == ["first", "alice"]
 
 
 async def test_a_pair_that_failed_is_checked_again_only_after_its_delay_and_one_at_a_time() -> None:
