@@ -1,7 +1,7 @@
 //! How much a direction may do in one turn, and whether it copies or splices.
 
-/// A turn ends after this many bytes or reads of a direction: a pair has two.
-const TURN_BYTES: usize = 128 * 1024;
+/// A turn ends after this many bytes or reads of a direction: two splices, or one large read.
+const TURN_BYTES: usize = 256 * 1024;
 const TURN_READS: u32 = 8;
 /// Reads of this size, or full ones, are bulk; after three in a row bytes are spliced.
 const BULK_BYTES: usize = 32 * 1024;
@@ -10,7 +10,7 @@ const MOST_BULK_READS: u32 = 96;
 /// A payload's rest that is spliced has at least this size.
 pub const SPLICED_BYTES: u64 = 32 * 1024;
 /// One splice moves at most this much: larger ones leave the caches before the receiver reads them (ADR 37).
-pub const MOST_SPLICED: usize = 64 * 1024;
+pub const MOST_SPLICED: usize = 128 * 1024;
 /// Splicing gets this little: the sender is slow, and copying is cheaper.
 const TRICKLE_BYTES: usize = 8 * 1024;
 /// Between spliced payloads only the next frame's head is wanted: a large read would copy that frame's payload.
