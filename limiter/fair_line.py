@@ -178,7 +178,7 @@ class _Level(Generic[T]):
 
 
 class FairLine(Generic[T]):
-    """Items that wait in turns by path; `quantum` is what a key may use in its turn, and costs are above 0."""
+    """Items that wait in turns by path; `quantum`, a whole number, is what a key uses in a turn; costs are above 0."""
 
     __slots__ = ("_arrivals", "_debtors", "_quantum", "_root")
 

@@ -124,6 +124,9 @@ class RequestBytes:
         self._books.change(network, -size)
         if not self._few:
             self._aside.clear()
+        if network in self._aside and self._books.has_room(network):
+            del self._aside[network]
+            self._few.set_parked((network,), parked=False)
         self._unjudged = len(self._aside)
         self._look()
 
@@ -201,12 +204,11 @@ class RequestBytes:
         return sender
 
     def _bring_back(self) -> None:
-        """Judge some of the networks aside again."""
-        looks = min(MOST_LOOKS, self._unjudged)
-        self._unjudged -= looks
-        for _ in range(looks):
+        """Judge networks aside again, until one has room: more than one would stand before newcomers in vain."""
+        for _ in range(min(MOST_LOOKS, self._unjudged)):
+            self._unjudged -= 1
             network, _ = self._aside.popitem(last=False)
             if self._books.has_room(network):
                 self._few.set_parked((network,), parked=False)
-            else:
-                self._aside[network] = None
+                return
+            self._aside[network] = None

@@ -37,9 +37,9 @@ class _Stream(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Pass the loss on; the protocol knows no reasons of TLS."""
+        self._protocol.connection_lost(exc)
         if isinstance(exc, TlsFailed):
             self._on_failure(exc)
-        self._protocol.connection_lost(exc)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Return the relays' buffer: each read is passed on or detached before the next read begins."""

@@ -145,22 +145,43 @@ async def test_a_network_that_has_no_room_and_then_holds_more_or_less_is_judged_
     assert len(line.bytes) == 2
 
 
-async def test_of_many_networks_without_room_the_one_that_has_some_again_is_found_and_none_is_remembered() -> None:
-    line, networks = Line(), [f"192.0.2.{number}" for number in range(100)]
-    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 903)
-    for network in networks:
-        line.bytes.hold(network, 9)
-    clients = [line.crowd(1, network, outstanding=FEW)[0] for network in networks]
-    await turns(5)
-    line.bytes.release(networks[-1], 4)
-    await turns(5)
+def without_room(line: Line, count: int) -> list[Client]:
+    """Let a client of each of so many networks wait, of which each holds more than the 3 bytes that are left."""
+    clients = [Client(line, f"192.0.2.{number}", FEW) for number in range(count)]
+    for client in clients:
+        line.bytes.hold(client.network, 4)
+    line.bytes.hold("198.51.100.1", LIMIT + RESERVE - 3 - 4 * count)
+    for client in clients:
+        client.asks()
+    return clients
+
+
+async def test_of_many_networks_without_room_the_one_that_has_some_again_is_next_and_none_is_remembered() -> None:
+    line = Line()
+    clients = without_room(line, 300)
+    await turns(10)
+    line.bytes.release(clients[-1].network, 1)
+    await turns(2)
     assert line.order == clients[-1:]
     for client in clients[:-1]:
         line.bytes.leave(client)
-        line.bytes.release(client.network, 9)
-    line.bytes.release(networks[-1], 6)
-    line.bytes.release("198.51.100.1", LIMIT + RESERVE - 903)
+        line.bytes.release(client.network, 4)
+    line.bytes.release(clients[-1].network, 4)
+    line.bytes.release("198.51.100.1", LIMIT + RESERVE - 1203)
     assert len(line.bytes) == 0
+
+
+async def test_networks_that_have_no_room_when_their_turn_comes_keep_no_newcomer_waiting() -> None:
+    line = Line()
+    without_room(line, 250)
+    await turns(10)
+    # Each that waits has room, until some of them have taken it.
+    line.bytes.release("198.51.100.1", 10)
+    await turns(1)
+    assert 0 < len(line.order) < 20
+    newcomer = line.crowd(1, "203.0.113.1", outstanding=FEW)[0]
+    await turns(1)
+    assert line.order[-1] is newcomer
 
 
 async def test_no_network_has_far_more_turns_than_those_that_have_no_room_for_a_moment() -> None:
