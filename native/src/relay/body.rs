@@ -9,7 +9,7 @@ use super::pair::LEFT_TO_THE_KERNEL;
 use super::queue::{Cause, Event, Kind};
 use super::sys;
 
-/// A body moves so much in a turn, then others have theirs; as much as one direction of a pair.
+/// A body moves so much in a turn, then others have theirs; as much as a pair.
 pub const TURN_BYTES: u64 = 256 * 1024;
 /// Progress is told in steps of this; who needs it sooner asks.
 pub const TOLD_BYTES: u64 = 1024 * 1024;
