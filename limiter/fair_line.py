@@ -104,7 +104,7 @@ class _Ring(Generic[T]):
         return None
 
     def join(self, key: _Key[T], keys: int) -> None:
-        """Give a key, one of so many, its turn: in the next round, or in a later one."""
+        """Append a key to the next round, or to a later one if it owes; its level has `keys` keys."""
         if key.spent < self.start:
             key.spent = self.start
         number = int(key.spent // self._quantum)
