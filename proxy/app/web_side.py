@@ -126,7 +126,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
     seen = UiSources(
         top=shown.top,
         config=shown.settings.config,
-        budget_parts=lambda: summands(parts.counters.budget_parts),
+        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in parts.counters.budget}),
         limiters=(limiter.heap, limiter.direct),
         lines=lambda: _lines(parts),
         names=parts.identities.names,

@@ -112,7 +112,7 @@ def _findings(config: Config, *, strict: bool) -> Findings:
     if strict:
         _be_strict(found)
     found.notes = list(explained(config))
-    found.budget = BudgetReport.of_lines(worst_case(config, exports=exporting is not None))
+    found.budget = BudgetReport.of(tuple(worst_case(config, exports=exporting is not None)))
     if (excess := found.budget.excess()) is not None:
         found.warnings.append(excess)
     return found

@@ -9,7 +9,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app.memory.budget import worst_case_parts
+from proxy.app.memory.budget import worst_case
 from proxy.app.reload import APPLIED_BY
 from proxy.config.config import Config
 from tests.support.clients.async_client import lookup_frame
@@ -87,7 +87,7 @@ def test_each_live_key_is_changed_here() -> None:
 
 async def configuration(stage: Stage) -> dict[str, Any]:
     """Return the page of the configuration; the budget is always that of what is in force."""
-    assert stage.proxy.counters.budget_parts == worst_case_parts(stage.proxy.config)
+    assert [*stage.proxy.counters.budget] == [*worst_case(stage.proxy.config)]
     return dict(json.loads((await get(stage.proxy.web_port, "/config")).text))
 
 

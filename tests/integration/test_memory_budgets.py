@@ -246,7 +246,7 @@ async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_on
         assert (await proxy.scrape())("lists_peak_held_bytes", limiter="direct") <= share + MIB
         await proxy.quiet("active_connections")
         at = await proxy.scrape()
-        labels = {"owner": "handshake_frames", "part": "large frames before CONNECTED"}
+        labels = {"owner": "handshake_frames"}
         before_connected = at("memory_budget_used_bytes", **labels)
         assert 0.6 * handshakes * MIB < before_connected <= handshakes * MIB + len(connect)
         # One growth of each may pass its limit: an announced frame of a MiB, a CONNECT of 60 KiB.

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
 from limiter.fair_queue import MAX_IDLE_DEBTORS
+from proxy.app.metrics.counters import BudgetLine
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
@@ -154,9 +155,11 @@ class Load(IntEnum):
 class Line(NamedTuple):
     """An owner of memory: the sum of its parts, in bytes.
 
-    `key` is the key to change first. Only the largest of the lines with the same `alternative` counts.
+    `label` is its word in metrics, which stays when the text for people, `owner`, changes. `key` is the key to change
+    first. Only the largest of the lines with the same `alternative` counts.
     """
 
+    label: str
     owner: str
     key: str
     parts: tuple[Part, ...]
@@ -193,54 +196,59 @@ _THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, 
 _ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
 _RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _LISTS_ON_DISK: Final = Line(
-    "lists to and from disk", Config.topic_list_spill_directory.name,
+    "spill_lists", "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
 )  # fmt: skip
 _PROCESS_LINES: Final = (
-    Line("process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
-    Line("export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
+    Line("process", "process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
+    Line("metrics_export", "export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
 )
 _TOPIC_LIST_LINES: Final = (
-    Line("decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
-    Line("encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
-    Line("slack of the two", "", (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
+    Line("decoded_lists", "decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
+    Line("encoded_lists", "encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
+    Line("lists_slack", "slack of the two", "",
+         (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
          Load.STORM, divided_by=100),
     _LISTS_ON_DISK,
-    Line("page cache and files of lists on disk", Config.topic_list_spill_directory.name,
+    Line("spill_files", "page cache and files of lists on disk", Config.topic_list_spill_directory.name,
          (Part(SPILL_PAGE_CACHE_BYTES + MOST_FILES * SPILL_FILE_BYTES, when=(_SPILL,)),), Load.STORM),
-    Line("one answer over each limit", Config.topic_list_max_answer_bytes.name, (Part(2, (Derived.ANSWER_LIMIT,)),)),
+    Line("answer_overshoot", "one answer over each limit", Config.topic_list_max_answer_bytes.name,
+         (Part(2, (Derived.ANSWER_LIMIT,)),)),
 )  # fmt: skip
 _CONNECTION_LINES: Final = (
-    Line("connections at rest", _CLIENTS.name, (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
-    Line("unfinished frames, unread answers", _CLIENTS.name, (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
-    Line("large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
+    Line("connections", "connections at rest", _CLIENTS.name,
+         (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
+    Line("unfinished_frames", "unfinished frames, unread answers", _CLIENTS.name,
+         (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
+    Line("handshake_frames", "large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
          (Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,)),), Load.STORM),
     # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
     # Growth of a single frame at a time may overshoot, in each memory.
-    Line("large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM, divided_by=100),
-    Line("one large frame over its limit", Config.max_lookup_frame_bytes.name,
+    Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
+         divided_by=100),
+    Line("frame_overshoot", "one large frame over its limit", Config.max_lookup_frame_bytes.name,
          (Part(2 * LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
           Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
-    Line("books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
-    Line("TLS connections", _CLIENTS.name,
+    Line("writers", "books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
+    Line("tls_connections", "TLS connections", _CLIENTS.name,
          (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
           Part(CLIENT_CHAIN_BYTES, (_CLIENTS,), (_CLIENT_TLS, _ASKS_CERTIFICATES)),
           Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
           Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
     # The same buffers serve both sides; with TLS on both they are counted twice.
-    Line("TLS of the relay threads", Config.relay_buffer_bytes.name,
+    Line("relay_threads_tls", "TLS of the relay threads", Config.relay_buffer_bytes.name,
          tuple(part for side in (_CLIENT_TLS, _BROKER_TLS) for part in (
              Part(SEALING_BUFFERS, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (side,)),
              Part(SEALING_BYTES, (Derived.RELAY_READERS,), (side,))))),
     # Linux doubles the buffer size that a program sets. The large buffers of a few connections fill their sum, so that
     # line stands beside the relays.
-    Line("kernel send buffers", Config.client_socket_send_buffer_bytes.name,
+    Line("send_buffers", "kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes), (Fact.NO_SEND_MEMORY,)),
           Part(2 * SMALL_SEND_BUFFER_BYTES, (_CLIENTS,), (Fact.SEND_MEMORY,))), Load.STORM, _LOOKUP_OR_RELAY),
-    Line("large kernel send buffers", Config.client_socket_send_memory_mb.name,
+    Line("large_send_buffers", "large kernel send buffers", Config.client_socket_send_memory_mb.name,
          (Part(MIB, (Config.client_socket_send_memory_mb,), (Fact.SEND_MEMORY,)),), Load.STORM),
     # Without a bound in sum the kernel takes up to half as much again of unsent bytes, and doubles a receive buffer.
-    Line("relays, both directions stalled", Config.relay_buffer_bytes.name,
+    Line("stalled_relays", "relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
           Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
           Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
@@ -254,97 +262,97 @@ _CONNECTION_LINES: Final = (
          alternative=_LOOKUP_OR_RELAY),
     # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
     # passed by at most one read of each thread.
-    Line("relay pool", Config.relay_memory_pool_mb.name,
+    Line("relay_pool", "relay pool", Config.relay_memory_pool_mb.name,
          (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
           Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
-    Line("kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
+    Line("relay_sockets", "kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
          (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
-    Line("ended connections, unsent bytes", _CLIENTS.name,
+    Line("ended_connections", "ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
-    Line("credentials to forward", Config.max_handshake_in_flight_mem_size_mb.name,
+    Line("forwarded_credentials", "credentials to forward", Config.max_handshake_in_flight_mem_size_mb.name,
          (Part(FREE_BYTES, (_CLIENTS,), (Fact.FORWARDS,)), Part(MAX_AUTH_DATA_BYTES, (_BROKERS,), (Fact.FORWARDS,)),
           Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,), (Fact.FORWARDS,)))),
-    Line("broker connections", _BROKERS.name,
+    Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
           Part(2 * SMALL_RECEIVE_BUFFER_BYTES, (_BROKERS,), (Fact.RECEIVE_MEMORY,)),
           Part(MIB, (Config.broker_socket_receive_memory_mb,), (Fact.RECEIVE_MEMORY,))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
-    Line("relayed commands that are shown", Config.proxy_log_level.name,
+    Line("relay_log", "relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
           Part(TAPPED_BYTES, (_CLIENTS,), (Is(Config.proxy_log_level, "0", holds=False),)))),
 )  # fmt: skip
 _REQUEST_LINES: Final = (
     # The largest requests are the largest commands decoded, and the bytes of all commands have a limit: the smaller
     # of two bounds.
-    Line("requests under way", _REQUESTS.name,
+    Line("requests", "requests under way", _REQUESTS.name,
          (Part(LARGEST_REQUEST_BYTES, (_REQUESTS,), (Fact.NO_COMMAND_BYTES,)),
           Part(REQUEST_BYTES + RECORD_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
           Part(COPIES_WITH_RESERVE * MIB, (Config.max_concurrent_lookup_request_mb,), (Fact.COMMAND_BYTES,))),
          Load.STORM),
-    Line("topic lists that wait for their turn", _REQUESTS.name,
+    Line("waiting_lists", "topic lists that wait for their turn", _REQUESTS.name,
          (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (_REQUESTS,)),
           Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,))), Load.STORM),
-    Line("queues", "...PermitsAcquireQueueSize",
+    Line("queues", "queues", "...PermitsAcquireQueueSize",
          (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
           Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
          Load.STORM),
-    Line("keys that owe", Config.topic_list_fairness.name,
+    Line("fairness_debts", "keys that owe", Config.topic_list_fairness.name,
          (Part(SHARED_SEMAPHORES * MAX_IDLE_DEBTORS * DEBTOR_BYTES,
                when=(Is(Config.topic_list_fairness, "fifo", holds=False),)),)),
 )  # fmt: skip
 _WEB_LINES: Final = (
-    Line("connections of the web ports", _WEB_CONNECTIONS.name,
+    Line("web_connections", "connections of the web ports", _WEB_CONNECTIONS.name,
          (Part(WEB_CONNECTION_BYTES + WEB_HEADS_BYTES, (_WEB_CONNECTIONS,), (_WEB_PORT,)),
           Part(2, (_WEB_CONNECTIONS, Config.http_max_request_header_size), (_WEB_PORT,)),
           Part(PAGE_KERNEL_BUFFERS + WEB_READ_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), (_WEB_PORT,)),
           Part(WEB_KERNEL_BUFFERS - PAGE_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _WEB_BUFFER), _PASSES_ON))),
-    Line("connections of metricsPort", Config.metrics_port.name,
+    Line("metrics_connections", "connections of metricsPort", Config.metrics_port.name,
          (Part(METRICS_CONNECTIONS * (WEB_CONNECTION_BYTES + WEB_HEADS_BYTES), when=(_METRICS_PORT,)),
           Part(2 * METRICS_CONNECTIONS, (Config.http_max_request_header_size,), (_METRICS_PORT,)),
           Part((PAGE_KERNEL_BUFFERS + WEB_READ_BUFFERS) * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
-    Line("TLS of the web ports", _WEB_CONNECTIONS.name,
+    Line("web_tls", "TLS of the web ports", _WEB_CONNECTIONS.name,
          (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
           Part(CLIENT_CHAIN_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS, _ASKS_CERTIFICATES)))),
     # The header of the answer, as read and as passed on; a window in each direction, and kernel buffers.
-    Line("requests passed on", _WEB_REQUESTS.name,
+    Line("web_requests", "requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
           Part(2, (_WEB_REQUESTS, Config.http_max_response_header_size), _PASSES_ON),
           Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
-    Line("TLS of requests passed on", _WEB_REQUESTS.name,
+    Line("web_requests_tls", "TLS of requests passed on", _WEB_REQUESTS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
     # An open tunnel is as large as a request.
-    Line("open WebSockets", _TUNNELS.name,
+    Line("web_sockets", "open WebSockets", _TUNNELS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_CONNECTIONS, _TUNNELS), _PASSES_ON),
           Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _TUNNELS, _WEB_BUFFER), _PASSES_ON)),
          divided_by=100),
-    Line("TLS of open WebSockets", _TUNNELS.name,
+    Line("web_sockets_tls", "TLS of open WebSockets", _TUNNELS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_CONNECTIONS, _TUNNELS), (*_PASSES_ON, _BROKER_TLS)),), divided_by=100),
 )  # fmt: skip
 _ADMIN_LINES: Final = (
-    Line("askers of the admin API", Config.admin_api_address.name,
+    Line("admin_clients", "askers of the admin API", Config.admin_api_address.name,
          (Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Is(Config.control_socket_path, NO_SOCKET, holds=False),)),
           Part(MOST_ADMIN_CLIENTS * ADMIN_CLIENT_BYTES, when=(Given((Config.admin_api_address,)),)))),
 )  # fmt: skip
 _WATCHES_BROKERS: Final = Is(Config.overload_signals, "proxy", holds=False)
 _OVERLOAD_LINES: Final = (
-    Line("topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
+    Line("throttle_topics", "topics of the adaptive throttle", Config.adaptive_publisher_throttling_enabled.name,
          (Part(MOST_TOPICS * TOPIC_BYTES, when=(_ADAPTIVE,)),)),
-    Line("paused connections", Config.overload_throttle_enabled.name,
+    Line("paused_connections", "paused connections", Config.overload_throttle_enabled.name,
          (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
     # With both throttles enabled brokers are asked once all the same; the second part is slack.
-    Line("statistics of brokers", Config.overload_signals.name,
+    Line("broker_statistics", "statistics of brokers", Config.overload_signals.name,
          (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
           Part(PARSED_METRICS_BYTES, when=(_ADAPTIVE, _WATCHES_BROKERS)))),
 )  # fmt: skip
 _EVENT_LOG_LINES: Final = (
-    Line("event log, files", Config.event_log_directory.name,
+    Line("events_files", "event log, files", Config.event_log_directory.name,
          (Part(MIB, (Config.event_log_buffer_mb,), (_FILES,)), Part(SINK_BLOCKS * BLOCK_BYTES, when=(_FILES,))),
          Load.STORM),
-    Line("event log, topic", Config.event_log_topic.name,
+    Line("events_topic", "event log, topic", Config.event_log_topic.name,
          (Part(MIB, (Config.event_log_buffer_mb,), (_TOPIC,)),
           Part(PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES, when=(_TOPIC,))), Load.STORM),
-    Line("event log, names", "",
+    Line("events_names", "event log, names", "",
          (Part(EVENT_NAMES_BYTES, when=(Given((Config.event_log_directory, Config.event_log_topic)),)),), Load.STORM),
 )  # fmt: skip
 LINES: Final[tuple[Line, ...]] = (
@@ -367,6 +375,7 @@ class KernelLine(NamedTuple):
     `net.ipv4.tcp_rmem`, else that of `tcp_wmem`.
     """
 
+    label: str
     owner: str
     key: Key[int]
     sockets: int
@@ -376,24 +385,12 @@ class KernelLine(NamedTuple):
 
 # Shown apart from the sum: a limit that nobody set would make every sum meaningless.
 KERNEL_LINES: Final = (
-    KernelLine("unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
-    KernelLine("received bytes of relays, from brokers", Config.relay_receive_buffer_bytes, 1, receives=True),
-    KernelLine(
-        "received bytes of relays, from clients",
-        Config.relay_client_receive_buffer_bytes,
-        1,
-        receives=True,
-        throttled=True,
-    ),
-)
-
-
-class BudgetLine(NamedTuple):
-    """The bytes that an owner of memory may hold at most under a configuration."""
-
-    owner: str
-    key: str
-    limit_bytes: int
+    KernelLine("relay_unsent", "unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
+    KernelLine("relay_received_from_brokers", "received bytes of relays, from brokers",
+               Config.relay_receive_buffer_bytes, 1, receives=True),
+    KernelLine("relay_received_from_clients", "received bytes of relays, from clients",
+               Config.relay_client_receive_buffer_bytes, 1, receives=True, throttled=True),
+)  # fmt: skip
 
 
 def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> Iterator[BudgetLine]:
@@ -424,10 +421,10 @@ def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
     """Yield what only the kernel bounds under a configuration; no part of the sum. Nothing under a bound in sum."""
     if config.relay_socket_bytes:
         return
-    for owner, key, sockets, receives, throttled in KERNEL_LINES:
+    for label, owner, key, sockets, receives, throttled in KERNEL_LINES:
         if not config.value(key) or (throttled and not config.throttle_acts):
             most = buffers.receive if receives else buffers.send
-            yield BudgetLine(owner, key.name, sockets * config.max_concurrent_inbound_connections * most)
+            yield BudgetLine(label, owner, key.name, sockets * config.max_concurrent_inbound_connections * most)
 
 
 def event_log(config: Config) -> Iterator[BudgetLine]:
@@ -446,7 +443,7 @@ def _counted(lines: Iterable[Line], config: Config, facts: Mapping[Fact, bool]) 
         limit = sum(_part_bytes(part, config) for part in counted) // line.divided_by
         # A line without a condition is listed even if its limit is 0.
         if limit or not all(part.when for part in line.parts):
-            yield BudgetLine(line.owner, _first_key(line, counted), limit)
+            yield BudgetLine(line.label, line.owner, _first_key(line, counted), limit)
 
 
 def _first_key(line: Line, counted: Iterable[Part]) -> str:

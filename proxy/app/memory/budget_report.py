@@ -3,12 +3,12 @@
 Rule: the sum is held against the container's limit if there is one, and against the machine's memory in any case.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from proxy.app.memory.budget import BudgetLine, kernels_choice, summands, total_bytes, worst_case
-from proxy.app.metrics.counters import Counters
+from proxy.app.memory.budget import kernels_choice, summands, total_bytes, worst_case
+from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths, container_limit_bytes, machine_memory_bytes
@@ -37,16 +37,13 @@ class BudgetReport:
     keys: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, parts: Mapping[str, int], keys: Mapping[str, str], paths: MemoryPaths = SYSTEM_PATHS) -> Self:
-        """Return the report of a budget on this machine; `keys`: the key to lower first of each owner of a part."""
+    def of(cls, budget: Sequence[BudgetLine], paths: MemoryPaths = SYSTEM_PATHS) -> Self:
+        """Return the report of a budget on this machine."""
+        parts = {line.owner: line.limit_bytes for line in budget}
+        keys = {line.owner: line.key for line in budget}
         largest = sorted(summands(parts).items(), key=lambda part: part[1], reverse=True)[:LARGEST_PARTS]
         named = {owner: keys[owner] for owner, size in largest if size and keys.get(owner)}
         return cls(total_bytes(parts), largest, container_limit_bytes(paths), machine_memory_bytes(paths), named)
-
-    @classmethod
-    def of_lines(cls, budget: Iterable[BudgetLine]) -> Self:
-        """Return the report of a budget on this machine."""
-        return cls.of(*_parts_and_keys(budget))
 
     @property
     def exceeded(self) -> str | None:
@@ -110,15 +107,15 @@ class BudgetReport:
 
 def count_budget(counters: Counters, config: Config, *, exports: bool) -> None:
     """Compute the worst case of all memory under a configuration, for the metrics and for the log."""
-    counters.budget_parts, counters.budget_keys = _parts_and_keys(worst_case(config, exports=exports))
-    counters.budget_bytes = total_bytes(counters.budget_parts)
-    counters.kernels_choice = {line.owner: line.limit_bytes for line in kernels_choice(config, tcp_buffers())}
+    counters.budget = tuple(worst_case(config, exports=exports))
+    counters.budget_bytes = total_bytes({line.owner: line.limit_bytes for line in counters.budget})
+    counters.kernels_choice = tuple(kernels_choice(config, tcp_buffers()))
 
 
 def log_budget(counters: Counters, log: Logger) -> None:
     """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
-    report = BudgetReport.of(counters.budget_parts, counters.budget_keys)
-    report.log(log, sum(counters.kernels_choice.values()))
+    report = BudgetReport.of(counters.budget)
+    report.log(log, sum(line.limit_bytes for line in counters.kernels_choice))
 
 
 def log_two_budgets(counters: Counters, log: Logger, other_bytes: int, other_pid: int) -> None:
@@ -126,19 +123,13 @@ def log_two_budgets(counters: Counters, log: Logger, other_bytes: int, other_pid
 
     Rule: the sum is held against the machine alone: each process may have a container of its own.
     """
-    report = BudgetReport.of(counters.budget_parts, counters.budget_keys)
+    report = BudgetReport.of(counters.budget)
     both = report.budget_bytes + other_bytes
     fields = {"budget_bytes": both, "machine_bytes": report.machine_bytes, "pid": other_pid}
     if report.machine_bytes is None or both <= report.machine_bytes:
         log.info(_TWO_BUDGETS, **fields)
     else:
         log.warning(_TWO_BUDGETS, **fields, keys=report.keys_to_lower)
-
-
-def _parts_and_keys(budget: Iterable[BudgetLine]) -> tuple[dict[str, int], dict[str, str]]:
-    """Return the limit of each owner in bytes, and the key to lower first."""
-    lines = tuple(budget)
-    return {line.owner: line.limit_bytes for line in lines}, {line.owner: line.key for line in lines}
 
 
 def mib(count: int) -> str:

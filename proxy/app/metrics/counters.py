@@ -1,6 +1,7 @@
 """The counters of all rooms, and those of the process itself."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from proxy.auth.counters import AuthenticationCounters
 from proxy.brokers.counters import BrokerCounters
@@ -19,6 +20,18 @@ RELOAD_RESULTS = ("applied", "refused", "ignored")
 EXPORT_RESULTS = ("sent", "failed", "skipped")
 
 
+class BudgetLine(NamedTuple):
+    """The bytes that an owner of memory may hold at most under a configuration; `label` is its word in metrics.
+
+    `key`: the one to lower first; empty for an owner without one.
+    """
+
+    label: str
+    owner: str
+    key: str
+    limit_bytes: int
+
+
 class Counters:
     """Counters since the start of the proxy; each part of the proxy gets the counters of its own room.
 
@@ -29,9 +42,8 @@ class Counters:
     __slots__ = (
         "authentication",
         "brokers",
+        "budget",
         "budget_bytes",
-        "budget_keys",
-        "budget_parts",
         "clients",
         "config_accepted",
         "config_applied_at",
@@ -68,12 +80,10 @@ class Counters:
         self.overload = OverloadCounters(shared)
         self.clients = ClientCounters(shared)
         self.web = WebCounters(shared)
+        self.budget: Sequence[BudgetLine] = ()
         self.budget_bytes = 0
-        # The key to lower first, by owner; empty for an owner without one.
-        self.budget_keys: Mapping[str, str] = {}
-        self.budget_parts: Mapping[str, int] = {}
-        # Memory that only the kernel bounds, by owner; no part of the budget.
-        self.kernels_choice: Mapping[str, int] = {}
+        # Memory that only the kernel bounds; no part of the budget.
+        self.kernels_choice: Sequence[BudgetLine] = ()
         self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
         self.config_accepted = True
         self.config_applied_at = 0.0

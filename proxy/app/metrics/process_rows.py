@@ -1,13 +1,13 @@
 """The rows of metrics about the process itself: memory and its budget, configuration, event loop, build."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from proxy.app.metrics import process
+from proxy.app.metrics.counters import BudgetLine
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.part_labels import part_labels, word
-from proxy.app.metrics.rows import gauge, labelled, of_process
+from proxy.app.metrics.rows import gauge, labelled, of_process, word
 from proxy.core.native import native
 from proxy.core.process_memory import (
     container_limit_bytes,
@@ -19,7 +19,7 @@ from proxy.core.version import VERSION
 
 __all__ = ["PROCESS_ROWS"]
 
-_PART: Final = ("owner", "part")
+_OWNER: Final = ("owner",)
 
 
 def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
@@ -29,44 +29,44 @@ def _build(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
     return {(VERSION, sys.version.partition(" ")[0], version, *tls): 1}
 
 
-def _parts(sizes: Mapping[str, float]) -> Readings:
-    return {part_labels(part): size for part, size in sizes.items()}
+def _limits(lines: Sequence[BudgetLine]) -> Readings:
+    return {(line.label,): line.limit_bytes for line in lines}
 
 
 def _used(sources: MetricSources) -> Mapping[str, float]:
-    """Return the bytes in use of each part of the budget whose use is counted; other parts are limits only."""
+    """Return the bytes in use of each line of the budget, by label, whose use is counted; others are limits only."""
     sinks = sources.counters.event_log.sinks()
     return {
-        "decoded topic lists": sources.heap.statistics().held,
-        "encoded topic lists": sources.direct.statistics().held,
-        "large frames before CONNECTED": 0 if sources.handshakes is None else sources.handshakes.statistics().held,
+        "decoded_lists": sources.heap.statistics().held,
+        "encoded_lists": sources.direct.statistics().held,
+        "handshake_frames": 0 if sources.handshakes is None else sources.handshakes.statistics().held,
         **_spill(sources),
-        _send_part(sources): sources.counters.net.writers_kernel_bytes,
+        _send_line(sources): sources.counters.net.writers_kernel_bytes,
         **_relays(sources),
-        "ended connections, unsent bytes": sources.counters.net.ended_bytes,
-        **{f"event log, {sink}": numbers.buffer_bytes for sink, numbers in sinks.items()},
+        "ended_connections": sources.counters.net.ended_bytes,
+        **{f"events_{sink}": numbers.buffer_bytes for sink, numbers in sinks.items()},
     }
 
 
-def _send_part(sources: MetricSources) -> str:
-    """Return the part in which the bytes for clients are: in a sum only the large buffers hold much."""
+def _send_line(sources: MetricSources) -> str:
+    """Return the line in which the bytes for clients are: in a sum only the large buffers hold much."""
     memory = sources.counters.net.send_memory
-    return "kernel send buffers" if memory is None or memory.limit_bytes is None else "large kernel send buffers"
+    return "send_buffers" if memory is None or memory.limit_bytes is None else "large_send_buffers"
 
 
 def _relays(sources: MetricSources) -> Mapping[str, float]:
     """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
     relay = sources.counters.relay
-    bounded = "relays, both directions stalled" if relay.bound is None else "kernel memory of relayed sockets"
+    bounded = "stalled_relays" if relay.bound is None else "relay_sockets"
     found: dict[str, float] = {bounded: sum(relay.socket_memory)}
     if relay.pool is not None:
-        found["relay pool"] = relay.pool.used_bytes
+        found["relay_pool"] = relay.pool.used_bytes
     return found
 
 
 def _spill(sources: MetricSources) -> Mapping[str, float]:
     spill = sources.counters.spill
-    return {"lists to and from disk": spill.read_back_bytes} if spill.limit_bytes else {}
+    return {"spill_lists": spill.read_back_bytes} if spill.limit_bytes else {}
 
 
 def _fits(sources: MetricSources) -> float:
@@ -90,15 +90,14 @@ PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_part_bytes", "gauge",
                "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
-               "larger of `send_buffers` and `stalled_relays` counts. The label `part`, a text, ends with the next "
-               "release.",
-               lambda s: _parts(s.counters.budget_parts), labels=_PART, unit="bytes"),
+               "larger of `send_buffers` and `stalled_relays` counts.",
+               lambda s: _limits(s.counters.budget), labels=_OWNER, unit="bytes"),
     Instrument("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
                "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
-               lambda s: _parts(s.counters.kernels_choice), labels=_PART, unit="bytes"),
+               lambda s: _limits(s.counters.kernels_choice), labels=_OWNER, unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
-               "Bytes in use of each part of the budget whose use is counted.",
-               lambda s: _parts(_used(s)), labels=_PART, unit="bytes"),
+               "Bytes in use of each line of the budget whose use is counted.",
+               lambda s: {(label,): size for label, size in _used(s).items()}, labels=_OWNER, unit="bytes"),
     Instrument("pulsar_proxy_memory_budget_fits", "gauge",
                "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
                "it does not.",

@@ -120,3 +120,8 @@ def of_process(
 
     origin = "ours" if name.startswith("pulsar_proxy_") else "convention"
     return Instrument(name, kind, text, readings, unit=unit, otel=otel, origin=origin)  # type: ignore[arg-type]
+
+
+def word(text: str) -> str:
+    """Return a text as one word, for a label."""
+    return "_".join("".join(char if char.isalnum() else " " for char in text).lower().split())

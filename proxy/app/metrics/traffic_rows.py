@@ -5,7 +5,6 @@ from time import time
 from typing import Final
 
 from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.part_labels import word
 from proxy.app.metrics.rows import (
     counted,
     gauge,
@@ -16,6 +15,7 @@ from proxy.app.metrics.rows import (
     per_limiter,
     per_sink,
     per_tenant,
+    word,
 )
 from proxy.relay.memory.sockets import SocketMemory
 from proxy.requests.counters import RequestCounters
@@ -280,22 +280,13 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
           lambda c: c.tls.handshakes_waiting),
     labelled("tls_reloads", "result", "Reloads of certificate files that changed, by result.",
              lambda c: c.tls.reloads),
-    Instrument("pulsar_proxy_tls_cert_expiry_seconds", "gauge",
-               "Seconds until this proxy's certificates expire; negative after the expiry. The next release has only "
-               "the timestamp.",
-               lambda s: {(name,): seconds for name, seconds in s.counters.tls.expiries().items()},
-               labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_cert_expiration_timestamp_seconds", "gauge",
                "Unix time at which this proxy's certificates expire.",
                lambda s: _timestamps(s.counters.tls.expiries()),
                labels=("cert",), unit="seconds"),
-    Instrument("pulsar_proxy_tls_revocation_list_expiry_seconds", "gauge",
-               "Seconds until a revocation list expires, after which the certificates of its authority are refused. "
-               "The next release has only the timestamp.",
-               lambda s: {(name,): seconds for name, seconds in s.counters.tls.list_expiries().items()},
-               labels=("cert",), unit="seconds"),
     Instrument("pulsar_proxy_tls_revocation_list_expiration_timestamp_seconds", "gauge",
-               "Unix time at which a revocation list expires.",
+               "Unix time at which a revocation list expires, after which the certificates of its authority are "
+               "refused.",
                lambda s: _timestamps(s.counters.tls.list_expiries()), labels=("cert",), unit="seconds"),
     per_sink("written", "counter", "Events that a sink has written; the sinks are files and topic.",
              lambda n: n.written),

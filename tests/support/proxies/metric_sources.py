@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from limiter.soft_pool import PoolRecord
 from limiter.statistics import LimiterStatistics
-from proxy.app.metrics.counters import Counters
+from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.clients.relay_crowds import RelayCrowds
 from proxy.core.loop_budget import LoopBudget
@@ -112,12 +112,15 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     counters.tls.expiries = lambda: {"server": 86_400.5}
     counters.tls.list_expiries = lambda: {"server": 43_200.5}
     counters.controllers["clock"] = lambda: 0.25
-    counters.budget_parts = {"decoded topic lists": 100, "a part": 7}
+    counters.budget = (
+        BudgetLine("decoded_lists", "decoded topic lists", "", 100),
+        BudgetLine("a_line", "a line", "", 7),
+    )
     sink = SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields))
     counters.event_log.sinks = lambda: {"files": sink}
     counters.event_log.files = lambda: fixed
     counters.event_log.topic_keeps = True
-    counters.kernels_choice = {"unsent bytes of relays": next(numbers)}
+    counters.kernels_choice = (BudgetLine("relay_unsent", "unsent bytes of relays", "", next(numbers)),)
     counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
     log: Any = None
     bound = counters.relay.bound = SocketBound(

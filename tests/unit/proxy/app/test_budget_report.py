@@ -46,7 +46,7 @@ def test_a_budget_that_does_not_fit_names_the_keys_that_check_config_names(
     # docs/operations.md looks for these lines with grep.
     assert said["event"].startswith("memory budget")
     assert said["level"] == "warning"
-    checked = BudgetReport.of_lines(worst_case(CONFIG)).excess()
+    checked = BudgetReport.of(tuple(worst_case(CONFIG))).excess()
     assert checked is not None
     assert f"lower {', '.join(said['keys'])} " in checked
     assert {"maxConcurrentLookupRequests", "clientSocketSendMemoryMB", "brokerConnectionsTotal"} <= {*said["keys"]}
