@@ -103,18 +103,25 @@ class AsyncSemaphore:
         return permit
 
     async def acquire(
-        self, n: int, *, key: Hashable = None, timeout_seconds: float | None = None, charge: Charge | None = None
+        self,
+        n: int,
+        *,
+        key: Hashable = None,
+        about: Hashable = None,
+        timeout_seconds: float | None = None,
+        charge: Charge | None = None,
     ) -> Permit:
         """Return a permit of `n`, waiting up to `timeout_seconds` (default: the semaphore's); the caller releases it.
 
         `key` names the client that is charged, see `top_holders` and `set_sharing`; a `charge` brings a key that may
-        change. Raises what `try_acquire` raises, PermitAcquireTimeout and PermitAcquireQueueFull. A cancelled acquire
-        holds nothing.
+        change. `about` names the purpose for a reader of the queue (`waiters`) and decides nothing. Raises what
+        `try_acquire` raises, PermitAcquireTimeout and PermitAcquireQueueFull. A cancelled acquire holds nothing.
         """
         permit = self.try_acquire(n, key=key, charge=charge)
         if permit is not None:
             return permit
         waiter = self._enqueue_acquire(n, key if charge is None else charge.key, timeout_seconds)
+        waiter.about = about
         if charge is not None:
             charge.attach(self, waiter)
         try:

@@ -9,7 +9,7 @@ from pipeline.replay import kernel_lines as lines
 from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
-from pipeline.replay.kernel_chains import begin_done, push, soon, unlink
+from pipeline.replay.kernel_chains import begin_done, push, soon
 
 OK = L.number(Outcome.OK)
 TIMEOUT_HEAP = L.number(Outcome.TIMEOUT_HEAP)
@@ -26,40 +26,32 @@ OVERSIZE = L.number(Outcome.OVERSIZE)
 
 @compiled
 def _payer(m: Ints, s: int, g: int, n: int) -> int:
-    """Return the member that is there longest, or one whose key is not at its cap."""
+    """Return the key of the member that is there longest, or one that is not at its cap."""
     r = m[g + L.MEMBERS]
     for _ in range(PAYERS_ASKED):
         if r == 0:
             break
         if not turns.at_cap(m, s, m[r + m[s + L.KEYS]], n):
-            return int(r)
+            return int(m[r + m[s + L.KEYS]])
         r = m[r + L.MEMBER_LINK + 1]
-    return int(m[g + L.MEMBERS])
+    return int(m[m[g + L.MEMBERS] + m[s + L.KEYS]])
 
 
 @compiled
-def _claim(m: Ints, s: int, g: int, n: int) -> int:
-    """Ask for a permit, on the payer's account."""
-    permit = g + m[s + L.PERMITS]
-    m[permit + L.ASKED_FOR] = n
+def _claim(m: Ints, s: int, g: int, n: int, since: int) -> int:
+    """Ask for a permit, on the payer's account; the time for it counts from `since`."""
     if m[L.IN_TURNS]:
-        payer = _payer(m, s, g, n)
-        m[permit + L.PAYER] = payer
-        m[permit + L.KEY] = m[payer + m[s + L.KEYS]]
-    return lines.acquire(m, s, g, n)
+        m[g + m[s + L.PERMITS] + L.KEY] = _payer(m, s, g, n)
+    return lines.acquire(m, s, g, n, since)
 
 
-@compiled
-def charge_next(m: Ints, g: int, r: int) -> None:
-    """Charge somebody else for all that member `r` was charged for."""
-    for s in (m[g + L.G_GATE], L.HEAP, m[g + L.G_SLOTS], L.DIRECT):
-        permit = g + m[s + L.PERMITS]
-        if m[permit + L.PAYER] == r:
-            payer = _payer(m, s, g, m[permit + L.ASKED_FOR])
-            m[permit + L.PAYER] = payer
-            key = m[payer + m[s + L.KEYS]]
-            if key != m[permit + L.KEY]:
-                lines.recharge(m, s, g, key)
+@inlined
+def _claim_again(m: Ints, g: int) -> int:
+    """Ask anew after a wait that was too long, if members have joined meanwhile, for as long as they have left."""
+    state, joined = m[g + L.STATE], m[m[g + L.MEMBERS + 1] + L.STARTED]
+    if (state == L.G_AT_GATE or state == L.G_AT_HEAP) and joined + m[L.HEAP + L.TIMEOUT] > m[g + L.WAITS_LATE]:
+        return _claim(m, m[g + L.G_GATE] if state == L.G_AT_GATE else L.HEAP, g, m[g + L.ESTIMATE], joined)
+    return lines.TOO_LATE
 
 
 # --- the group that may ask ---------------------------------------------------------------------
@@ -185,7 +177,7 @@ def _look_for_reader(m: Ints, g: int) -> int:
     m[g + L.STAGE] = TIMEOUT_DIRECT
     m[g + L.SPANS + 4] = m[L.NOW]
     m[g + L.STATE] = L.G_AT_DIRECT
-    return _claim(m, L.DIRECT, g, m[g + L.DIRECT_BYTES])
+    return _claim(m, L.DIRECT, g, m[g + L.DIRECT_BYTES], m[L.NOW])
 
 
 @inlined
@@ -197,15 +189,15 @@ def _step(m: Ints, c: Ints, g: int) -> int:
         m[g + L.STAGE] = TIMEOUT_HEAP
         m[g + L.SPANS] = now
         m[g + L.STATE] = L.G_AT_GATE
-        came_to = _claim(m, m[g + L.G_GATE], g, m[g + L.ESTIMATE])
+        came_to = _claim(m, m[g + L.G_GATE], g, m[g + L.ESTIMATE], now)
     elif state == L.G_AT_GATE:
         m[g + L.STATE] = L.G_AT_HEAP
-        came_to = _claim(m, L.HEAP, g, m[g + L.ESTIMATE])
+        came_to = _claim(m, L.HEAP, g, m[g + L.ESTIMATE], now)
     elif state == L.G_AT_HEAP:
         m[g + L.SPANS + 1] = now
         m[g + L.STAGE] = TIMEOUT_OTHER
         m[g + L.STATE] = L.G_AT_SLOT
-        came_to = _claim(m, m[g + L.G_SLOTS], g, L.ONE)
+        came_to = _claim(m, m[g + L.G_SLOTS], g, L.ONE, now)
     elif state == L.G_AT_SLOT:
         came_to = _ask(m, c, g)
     elif state == L.G_ASKS:
@@ -239,7 +231,7 @@ def run_group(m: Ints, c: Ints, g: int) -> None:
         came_to = lines.WAITS
     elif m[g + L.WAKES_LATE]:
         m[g + L.WAKES_LATE] = 0
-        came_to = lines.TOO_LATE
+        came_to = _claim_again(m, g)
     while came_to == lines.GRANTED:
         came_to = _step(m, c, g)
     if came_to == lines.FULL:
@@ -281,13 +273,9 @@ def clean_up(m: Ints, g: int) -> None:
 
 @inlined
 def join(m: Ints, g: int, r: int) -> None:
-    """Add a member; a wait for memory is now also its own, and gets its patience."""
+    """Add a member."""
     push(m, g + L.MEMBERS, r, L.MEMBER_LINK)
     m[r + L.GROUP] = g
-    s = m[g + L.WAITS_AT]
-    if s != 0 and m[s + L.DEADLINES] != 0:
-        unlink(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
-        lines.watch(m, s, g)
 
 
 @inlined

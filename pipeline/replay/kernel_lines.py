@@ -9,7 +9,7 @@ A group has one permit of each kind of semaphore and waits at one of them at mos
 from pipeline.replay import kernel_turns as turns
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
-from pipeline.replay.kernel_chains import push, soon, unlink
+from pipeline.replay.kernel_chains import insert_after, push, soon, unlink
 
 # The results of an acquire at once.
 GRANTED, WAITS, FULL, TOO_LATE = map(L.number, range(4))
@@ -70,11 +70,14 @@ def unwatch(m: Ints, s: int, g: int) -> None:
 
 
 @inlined
-def watch(m: Ints, s: int, g: int) -> None:
-    """End a group's wait after the semaphore's timeout, from now."""
+def _watch(m: Ints, s: int, g: int, since: int) -> None:
+    """End a group's wait after the semaphore's timeout; most are the last to end."""
     if m[s + L.DEADLINES] != 0:
-        m[g + L.WAITS_LATE] = m[L.NOW] + m[s + L.TIMEOUT]
-        push(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK)
+        m[g + L.WAITS_LATE] = since + m[s + L.TIMEOUT]
+        before = m[m[s + L.DEADLINES] + L.TAIL]
+        while before != 0 and m[before + L.WAITS_LATE] > m[g + L.WAITS_LATE]:
+            before = m[before + L.DEADLINE_LINK]
+        insert_after(m, m[s + L.DEADLINES], g, L.DEADLINE_LINK, before)
 
 
 @inlined
@@ -122,12 +125,13 @@ def serve(m: Ints, s: int) -> None:
 
 
 @inlined
-def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
+def _queue(m: Ints, s: int, g: int, n: int, since: int) -> int:
     """Enqueue a group that waits for its permit, if it may wait."""
-    if m[s + L.DEADLINES] != 0 and m[s + L.TIMEOUT] <= 0:
+    if m[s + L.DEADLINES] != 0 and since + m[s + L.TIMEOUT] <= m[L.NOW]:
         return TOO_LATE
     if m[s + L.COUNT] >= m[s + L.MAX_QUEUE] > 0:
         return FULL
+    permit = g + m[s + L.PERMITS]
     m[L.ARRIVALS] += 1
     m[g + L.WAITS_SINCE] = m[L.ARRIVALS]
     m[g + L.WAITS_FOR] = n
@@ -137,14 +141,14 @@ def _queue(m: Ints, s: int, g: int, n: int, permit: int) -> int:
     else:
         push(m, s, g, L.WAIT_LINK)
         m[s + L.COUNT] += 1
-    watch(m, s, g)
+    _watch(m, s, g, since)
     m[permit + L.CLAIMED] = L.WAITING
     return WAITS
 
 
 @compiled
-def acquire(m: Ints, s: int, g: int, n: int) -> int:
-    """Charge `n`, or enqueue the group to wait for it; the group's claim has been made."""
+def acquire(m: Ints, s: int, g: int, n: int, since: int) -> int:
+    """Charge `n`, or enqueue the group to wait for it; its time counts from `since`, and its claim has been made."""
     permit = g + m[s + L.PERMITS]
     may_go = n == 0 or m[s + L.COUNT] == 0
     if m[L.IN_TURNS] and n != 0:
@@ -157,7 +161,7 @@ def acquire(m: Ints, s: int, g: int, n: int) -> int:
             _resize(m, s, permit, size)
             m[permit + L.CLAIMED] = L.HOLDING
             return GRANTED
-    return _queue(m, s, g, n, permit)
+    return _queue(m, s, g, n, since)
 
 
 @inlined
@@ -204,7 +208,7 @@ def update(m: Ints, s: int, g: int, n: int) -> int:
     m[g + L.WAITS_FOR] = n
     m[g + L.WAITS_AT] = s
     push(m, s + L.GROWERS, g, L.WAIT_LINK)
-    watch(m, s, g)
+    _watch(m, s, g, m[L.NOW])
     return WAITS
 
 
@@ -224,23 +228,3 @@ def leave(m: Ints, s: int, g: int) -> None:
             m[s + L.COUNT] -= 1
     unwatch(m, s, g)
     serve(m, s)
-
-
-@inlined
-def recharge(m: Ints, s: int, g: int, key: int) -> None:
-    """Charge another key for what a group waits for or holds of a semaphore; nothing for what has ended."""
-    permit = g + m[s + L.PERMITS]
-    old = m[permit + L.KEY]
-    m[permit + L.KEY] = key
-    if m[permit + L.CLAIMED] == L.WAITING:
-        turns.let_go(m, s, g, old)
-        turns.take_in(m, s, g, key)
-        serve(m, s)
-    elif m[permit + L.CLAIMED] == L.HOLDING:
-        size = m[permit + L.SIZE]
-        m[old + L.KEY_HELD] -= size
-        m[key + L.KEY_HELD] += size
-        turns.charge(m, s, old, -size)
-        turns.charge(m, s, key, size)
-        turns.freed(m, s, old)
-        serve(m, s)

@@ -113,10 +113,7 @@ def _leave(m: Ints, r: int) -> None:
     g = m[r + L.GROUP]
     _redeem(m, r)
     unlink(m, g + L.MEMBERS, r, L.MEMBER_LINK)
-    if m[g + L.MEMBERS] != 0:
-        if m[L.IN_TURNS]:
-            groups.charge_next(m, g, r)
-    else:
+    if m[g + L.MEMBERS] == 0:
         groups.end_question(m, g)
         if m[g + L.WORKS]:
             groups.stop(m, g)

@@ -91,7 +91,7 @@ ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)
 WAITS_AT, WAITS_FOR, WAITS_LATE, WAITS_SINCE = _take(_group, 4)
 WAIT_LINK, _, DEADLINE_LINK, _ = _take(_group, 4)
 # Four permits, in the order of a request's keys, each of these words.
-SIZE, KEY, ASKED_FOR, PAYER, CLAIMED, PERMIT_WORDS = map(number, range(6))
+SIZE, KEY, CLAIMED, PERMIT_WORDS = map(number, range(4))
 OF_GATE = number(next(_group))
 OF_DIRECT, GROUP_WORDS = (OF_GATE + n * PERMIT_WORDS for n in map(number, (3, 4)))
 SLOT_WORDS = REQUEST_WORDS + GROUP_WORDS

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Charge, Permit
+from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Permit
 from proxy.requests.reader_shares import AnswerShare
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -56,26 +56,22 @@ class List:
     def members(self) -> list[Member]:
         return [Member(self.reader)]
 
-    def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
-        return Charge(self.key)
+    def try_acquire(self, memory: AsyncSemaphore, n: int, *, of_share: bool = False) -> Permit | None:
+        return memory.try_acquire(n, key=self.key)
 
-    charge_share = charge
+    async def acquire(self, memory: AsyncSemaphore, n: int, *, of_share: bool = False) -> Permit:
+        return await memory.acquire(n, key=self.key)
 
     @property
     def share_key(self) -> str:
         return self.key
 
-    @property
-    def charged_member(self) -> Member:
-        return self.members[0]
-
-    def key_of(self, member: Member) -> str:
-        return self.key
+    key_of_first = share_key
 
     async def go(self) -> None:
         try:
             self.share = await self.rule.share_for(self, [Member(self.reader)], self.size, self.size)  # type: ignore[arg-type,list-item]
-            self.memory = await self.direct.acquire(self.size, charge=Charge(self.key))
+            self.memory = await self.direct.acquire(self.size, key=self.key)
         except asyncio.CancelledError:
             self.end()
             raise

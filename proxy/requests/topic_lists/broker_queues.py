@@ -7,9 +7,8 @@ from one of them take a quarter at most, or one larger answer alone (docs/adr/00
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
-from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.observer import LimiterObserver
@@ -18,6 +17,9 @@ from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
+
+if TYPE_CHECKING:
+    from proxy.requests.topic_lists.groups import ListGroup
 
 # Brokers come and go behind a name: with so many queues, those that nothing waits in are dropped.
 MANY_QUEUES: Final = 64
@@ -135,11 +137,9 @@ class BrokerQueue:
 class AnswerRoom:
     """The room that one answer has at its broker, if answers count there: taken when the answer's size is known."""
 
-    def __init__(
-        self, queue: BrokerQueue, charge: Callable[[AsyncSemaphore, int], Charge], counts: Callable[[], bool]
-    ) -> None:
+    def __init__(self, queue: BrokerQueue, group: "ListGroup", counts: Callable[[], bool]) -> None:
         self._answers = queue.answers
-        self._charge: Callable[[AsyncSemaphore, int], Charge] | None = charge
+        self._group: ListGroup | None = group
         self._counts = counts
         self._permit: Permit | None = None
 
@@ -147,24 +147,21 @@ class AnswerRoom:
         """Take room for an answer of `memory_bytes` if that is possible now, else return False."""
         if not self._counts():
             return True
-        self._permit = self._answers.try_acquire(memory_bytes, charge=self._charged(memory_bytes))
+        assert self._group is not None, "an answer that is over needs no room"
+        self._permit = self._group.try_acquire(self._answers, memory_bytes)
         return self._permit is not None
 
     async def take(self, memory_bytes: int, timeout_seconds: float) -> None:
         """Wait for room, unless there is some already; raises PermitAcquireError."""
         if self._permit is None and self._counts():
-            charge = self._charged(memory_bytes)
-            self._permit = await self._answers.acquire(memory_bytes, charge=charge, timeout_seconds=timeout_seconds)
+            assert self._group is not None, "an answer that is over needs no room"
+            self._permit = await self._group.acquire(self._answers, memory_bytes, timeout_seconds=timeout_seconds)
 
     def release(self) -> None:
         """Release the room if there is any, and forget the group: a broker may keep the question for long."""
-        permit, self._permit, self._charge = self._permit, None, None
+        permit, self._permit, self._group = self._permit, None, None
         if permit is not None:
             permit.release()
-
-    def _charged(self, memory_bytes: int) -> Charge:
-        assert self._charge is not None, "an answer that is over needs no room"
-        return self._charge(self._answers, memory_bytes)
 
 
 class WaitsOnly:
@@ -233,9 +230,9 @@ class BrokerQueues:
         queue.asked_at = self._clock.time()
         return queue
 
-    def room_for(self, queue: BrokerQueue, charge: Callable[[AsyncSemaphore, int], Charge]) -> "AnswerRoom":
+    def room_for(self, queue: BrokerQueue, group: "ListGroup") -> AnswerRoom:
         """Return the room of an answer that is about to be asked for; the caller releases it."""
-        return AnswerRoom(queue, charge, lambda: self._several(queue))
+        return AnswerRoom(queue, group, lambda: self._several(queue))
 
     def awaited(self, queue: BrokerQueue) -> bool:
         """Return whether anybody waits for heap memory, or for room, that an answer of this broker may hold."""

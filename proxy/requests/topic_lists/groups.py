@@ -1,20 +1,20 @@
-"""Group commit of equal topic-list requests: who shares a question, who is charged, and when the next group goes.
+"""Group commit of equal topic-list requests: who shares a question, who pays, and when the next group goes.
 
 A group takes joiners until its question is written to the broker. Requests that come later form the next group, whose
 question goes when the answer to the one before begins to arrive (or never will). So no member ever gets an answer to a
 question that was sent before its request arrived, and any number of equal requests at once costs the broker two
-questions. A member that leaves costs the others nothing; with the last one the group ends, whatever it waits for.
-Nothing here reads a clock or touches a socket.
+questions. What a group acquires is charged to a member that is there in that moment, and stays so when that member
+leaves. With the last member the group ends, whatever it waits for.
 """
 
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol, TypeAlias
 
-from limiter.charge import Charge
+from limiter.errors import PermitAcquireTimeout
 from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
 from protocol.commands import topic_list_question
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
@@ -98,10 +98,11 @@ KeyOf: TypeAlias = Callable[[ClientView, str], Hashable]
 class GroupMember:
     """A request in a group; `outcome` is the answer or the failure of the request."""
 
-    __slots__ = ("client", "left", "outcome", "request_id", "reserved")
+    __slots__ = ("client", "joined", "left", "outcome", "request_id", "reserved")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, client: ClientView, request_id: int) -> None:
         self.client = client
+        self.joined = loop.time()
         self.request_id = request_id
         self.reserved = False
         self.left = False
@@ -125,45 +126,27 @@ class GroupMember:
             self.outcome.set_result(outcome)
 
 
-class Charged(Protocol):
-    """Memory that members are charged for (`limiter.semaphore.AsyncSemaphore`)."""
-
-    def at_cap(self, key: Hashable, n: int) -> bool:
-        """Return whether `key` would have to wait for permits of its own."""
-
-
-@dataclass(slots=True)
-class _MemberCharge:
-    charge: Charge
-    member: GroupMember
-    memory: Charged
-    n: int
-    key_for: KeyOf
-
-
 # How many members are searched for a member whose key is not at its cap.
 MEMBERS_ASKED: Final = 64
 
 
 class ListGroup:
-    """Requests that share one question and one answer; the first member is charged for both, then the next.
+    """Requests that share one question and one answer, each of them charged to a member.
 
     When the last member leaves, the group's work is cancelled if there is no answer yet, else the answer is closed.
     """
 
     __slots__ = (
         "_cancel_work",
-        "_key_for",
-        "_on_empty",
+        "_groups",
         "_pending",
-        "_share_key_for",
+        "_permits",
         "answer",
         "awake_until",
         "begun",
         "behind",
         "broker",
         "by_role",
-        "charges",
         "direct_bytes",
         "direct_since",
         "key",
@@ -181,17 +164,16 @@ class ListGroup:
 
     def __init__(
         self,
+        groups: "ListGroups",
         key: GroupKey,
         broker: BrokerAddress,
         principal: Hashable,
         request: pb.CommandGetTopicsOfNamespace,
-        charge: KeyOf,
-        on_empty: Callable[["ListGroup"], None],
         timeline: NoTimeline = NO_TIMELINE,
         *,
         unproven: bool = False,
-        share_key: KeyOf | None = None,
     ) -> None:
+        self._groups = groups
         self.key = key
         self.unproven = unproven
         # Permits of unproven readers: the turn ends when the answer begins, the share when a client is proven.
@@ -215,68 +197,73 @@ class ListGroup:
         self.stage = Stage.BROKER
         self.direct_since = 0.0
         self.direct_bytes = 0
-        self.charges: list[_MemberCharge] = []
+        self._permits: list[Permit] = []
         self._cancel_work: Callable[[], object] | None = None
         self._pending: PendingAnswer | None = None
-        self._key_for = charge
-        self._share_key_for = share_key or charge
-        self._on_empty = on_empty
 
     @property
-    def charged_member(self) -> GroupMember:
-        """Return the member that is charged: the member that joined first."""
+    def first_member(self) -> GroupMember:
+        """Return the member that is there longest."""
         return next(iter(self.members))
 
-    def charge(self, memory: Charged, n: int) -> Charge:
-        """Return a charge for `n` of `memory`; when the charged member leaves, another member is charged."""
-        return self._charge(memory, n, self._key_for)
-
-    def charge_share(self, memory: Charged, n: int) -> Charge:
-        """Return a charge for a share of unproven readers, which has keys of its own."""
-        return self._charge(memory, n, self._share_key_for)
-
-    def _charge(self, memory: Charged, n: int, key_for: KeyOf) -> Charge:
-        member, key = self._member_to_charge(memory, n, key_for)
-        charge = Charge(key, self.request.namespace)
-        self.charges.append(_MemberCharge(charge, member, memory, n, key_for))
-        return charge
-
-    def _member_to_charge(self, memory: Charged, n: int, key_for: KeyOf) -> tuple[GroupMember, Hashable]:
-        """Return the first member whose key is not at its cap: a capped member must not delay the others."""
-        first, namespace = self.charged_member, self.request.namespace
-        key = key_for(first.client, namespace)
-        if len(self.members) > 1 and memory.at_cap(key, n):
-            for member in islice(self.members, 1, MEMBERS_ASKED):
-                other = key_for(member.client, namespace)
-                if not memory.at_cap(other, n):
-                    return member, other
-        return first, key
-
-    def key_of(self, member: GroupMember) -> Hashable:
-        """Return the fairness key that is charged for a member."""
-        return self._key_for(member.client, self.request.namespace)
+    @property
+    def key_of_first(self) -> Hashable:
+        """Return the fairness key of the first member."""
+        return self._groups.key_for(self.first_member.client, self.request.namespace)
 
     @property
     def share_key(self) -> Hashable:
         """Return the key of the group's turns for shares of direct memory."""
-        return self._share_key_for(self.charged_member.client, self.request.namespace)
+        return self._groups.share_key_for(self.first_member.client, self.request.namespace)
+
+    def try_acquire(self, memory: AsyncSemaphore, n: int, *, of_share: bool = False) -> Permit | None:
+        """Return a permit of `n` if that needs no wait; `of_share`: of a share of unproven readers."""
+        permit = memory.try_acquire(n, key=self._payer(memory, n, of_share=of_share))
+        if permit is not None:
+            self._permits.append(permit)
+        return permit
+
+    async def acquire(
+        self, memory: AsyncSemaphore, n: int, *, timeout_seconds: float | None = None, of_share: bool = False
+    ) -> Permit:
+        """Return a permit of `n` as `AsyncSemaphore.acquire` does, charged to a member that is present now.
+
+        The wait goes on when that member leaves: the others want it. Members that joined during a wait that times out
+        have time left, and the group waits anew for so long.
+        """
+        since = self._groups.loop.time()
+        while True:
+            payer, about = self._payer(memory, n, of_share=of_share), self.request.namespace
+            try:
+                permit = await memory.acquire(n, key=payer, about=about, timeout_seconds=timeout_seconds)
+            except PermitAcquireTimeout:
+                joined = next(reversed(self.members)).joined
+                if joined <= since:
+                    raise
+                since = joined
+                timeout_seconds = since + memory.timeout_seconds - self._groups.loop.time()
+            else:
+                self._permits.append(permit)
+                return permit
+
+    def _payer(self, memory: AsyncSemaphore, n: int, *, of_share: bool) -> Hashable:
+        """Return the key of the first member that is not at its cap: a capped member must not delay the others."""
+        first = self.share_key if of_share else self.key_of_first
+        if len(self.members) == 1 or not memory.at_cap(first, n):
+            return first
+        key_for, namespace = self._groups.share_key_for if of_share else self._groups.key_for, self.request.namespace
+        others = (key_for(member.client, namespace) for member in islice(self.members, 1, MEMBERS_ASKED))
+        return next((key for key in others if not memory.at_cap(key, n)), first)
 
     def leave(self, member: GroupMember) -> bool:
-        """Remove one member: the next one is charged, and with the last the group ends.
-
-        Return whether an answer has ended with the group.
-        """
+        """Remove one member, with the last the group ends; return whether an answer has ended with it."""
         member.unreserve()
         member.left = True
         del self.members[member]
-        if not self.members:
-            self._on_empty(self)
-            return self.answer is not None
-        for charged in self.charges:
-            if charged.member is member:
-                charged.member, key = self._member_to_charge(charged.memory, charged.n, charged.key_for)
-                charged.charge.reassign(key)
-        return False
+        if self.members:
+            return False
+        self._groups.emptied(self)
+        return self.answer is not None
 
     # --- the group's work -------------------------------------------------------------------------
 
@@ -335,8 +322,7 @@ class ListGroup:
 
     def holds(self) -> dict[str, int]:
         """Return what the group holds of each limiter, by the limiter's name: bytes, and questions to a broker."""
-        found = (charged.charge.holding for charged in self.charges)
-        return {name: held for name, held in filter(None, found) if held}
+        return {permit.owner.name: permit.size for permit in self._permits if permit.size}
 
     def end_turn(self) -> None:
         """Release the place of an unproven reader's question; a second call does nothing."""
@@ -379,10 +365,10 @@ class ListGroup:
 class ListGroups:
     """The groups that take joiners, and those whose question is at a broker."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, charge: KeyOf, share_key: KeyOf | None = None) -> None:
-        self._loop = loop
-        self._key_for = charge
-        self._share_key_for = share_key
+    def __init__(self, loop: asyncio.AbstractEventLoop, key_for: KeyOf, share_key_for: KeyOf | None = None) -> None:
+        self.loop = loop
+        self.key_for = key_for
+        self.share_key_for = share_key_for or key_for
         self._joinable: dict[GroupKey, ListGroup] = {}
         self._asked: dict[GroupKey, ListGroup] = {}
         # A group stays until its last member has left: there are as many groups as requests, at most.
@@ -418,21 +404,16 @@ class ListGroups:
         new = group is None
         if group is None:
             timeline = record.new_timeline(broker, key.question, request)
-            group = ListGroup(
-                key, broker, client.principal, request, self._key_for, self._emptied, timeline, unproven=unproven,
-                share_key=self._share_key_for,
-            )  # fmt: skip
+            group = ListGroup(self, key, broker, client.principal, request, timeline, unproven=unproven)
             self.registry.add(group, since)
             if share:
                 group.by_role = by_role
                 self._joinable[key] = group
                 asked = self._asked.get(key)
                 group.predecessor = None if asked is None else asked.begun
-        member = GroupMember(self._loop, client, request.request_id)
+        member = GroupMember(self.loop, client, request.request_id)
         group.members[member] = None
         record.joined(group.timeline)
-        for charged in group.charges:
-            charged.charge.extend()
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:
@@ -459,7 +440,8 @@ class ListGroups:
             del self._joinable[group.key]
         self.answer_begun(group)
 
-    def _emptied(self, group: ListGroup) -> None:
+    def emptied(self, group: ListGroup) -> None:
+        """Forget a group whose last member has left, and end it."""
         self.registry.remove(group)
         self.ended(group)
         group.end()

@@ -20,7 +20,7 @@ T = TypeVar("T")
 async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]], loop_budget: LoopBudget) -> T:
     """Return what `ask` returns, with the credentials of a member that the broker does not refuse; raise its errors."""
     # The first member may have left while this waited.
-    group.principal = group.charged_member.client.principal
+    group.principal = group.first_member.client.principal
     told: set[GroupMember] = set()
     refused: dict[Hashable, GroupFailure] = {}
     while True:

@@ -271,16 +271,15 @@ class TopicListService:
     async def _ask_and_share(self, group: ListGroup) -> None:
         """Take the list's path from its turn to its members; raises AskAgain if the list is to begin anew there."""
         estimate = self._sizes.estimate(group.request)
-        queue, heap_memory = self._queues.queue(group.broker), self._limiter.heap
-        reservations = queue.reservations
+        queue = self._queues.queue(group.broker)
         if group.unproven:
             await self._unproven.may_ask(group, queue, self._sizes.known(group.request))
         group.stands_at(Stage.HEAP, TimelineStage.HEAP)
         group.timeline.estimated(estimate)
         # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
         with (
-            await reservations.acquire(estimate, charge=group.charge(reservations, estimate)) as reservation,
-            await heap_memory.acquire(estimate, charge=group.charge(heap_memory, estimate)) as heap,
+            await group.acquire(queue.reservations, estimate) as reservation,
+            await group.acquire(self._limiter.heap, estimate) as heap,
         ):
             began = self._loop.time()
             group.timeline.heap_held(heap.size)
@@ -324,10 +323,10 @@ class TopicListService:
         # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
         group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
         queue = self._queues.queue(broker)
-        slot = await queue.in_flight.acquire(1, charge=group.charge(queue.in_flight, 1))
+        slot = await group.acquire(queue.in_flight, 1)
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
         max_bytes = self._queues.limits.max_answer_bytes
-        room = self._queues.room_for(queue, group.charge)
+        room = self._queues.room_for(queue, group)
         pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
         try:
             # Step 6: ask over a connection that has the principal of a client.
@@ -360,7 +359,7 @@ class TopicListService:
     async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
         """Encode the list under direct memory, and settle the members with it."""
         self._learn(group, answer)
-        request_id = group.charged_member.request_id
+        request_id = group.first_member.request_id
         size = answer.encoded_size(request_id)
         recipients = await self._recipients(group, answer, size)
         if not recipients:
@@ -370,14 +369,13 @@ class TopicListService:
             ready = await_a_reader(recipients, heap.size, without_turn=not group.unproven)
             await (self._unproven.behind(group, heap.size, ready) if group.unproven else ready)
         # Step 10: take direct memory for the encoded list; its cost counts from here until the group's end.
-        memory = self._limiter.direct
-        if request_id != group.charged_member.request_id:
-            request_id = group.charged_member.request_id
+        if request_id != group.first_member.request_id:
+            request_id = group.first_member.request_id
             size = answer.encoded_size(request_id)
         group.stands_at(Stage.DIRECT, TimelineStage.DIRECT)
         group.timeline.asks_direct(size, request_id)
         group.share = await self._unproven.share_for(group, recipients, size, heap.size)
-        direct = await memory.acquire(size, charge=group.charge(memory, size))
+        direct = await group.acquire(self._limiter.direct, size)
         group.direct_granted(self._loop.time(), size, direct)
         # Step 11: encode the list; heap memory ends.
         try:
@@ -393,7 +391,7 @@ class TopicListService:
         heap.release()
         group.timeline.heap_over()
         if len(group.members) == 1:
-            group.charged_member.settle(group.answer)
+            group.first_member.settle(group.answer)
         else:
             self._settle_all(group, group.answer)
 

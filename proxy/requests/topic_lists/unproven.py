@@ -26,7 +26,6 @@ import math
 from collections.abc import Coroutine, Sequence
 from typing import Any, Final, TypeVar
 
-from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.observer import LimiterObserver
@@ -151,11 +150,10 @@ class UnprovenReaders:
     async def _take_turn(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> bool:
         """Wait for a turn; return whether it is one of those awake, who have a part for second lists of their own."""
         expected = self._average_bytes if size is None else size
-        charge = group.charge(queue.unproven, expected)
-        group.turn = queue.unproven.try_acquire(expected, charge=charge)
+        group.turn = group.try_acquire(queue.unproven, expected)
         if group.turn is not None and not self._crowd.full and not self._awake_crowd.full:
             return False
-        if not self._is_awake(group) and await self._unless_awake(group, self._turn_of(group, queue, expected, charge)):
+        if not self._is_awake(group) and await self._unless_awake(group, self._turn_of(group, queue, expected)):
             return False
         # A client of the group reads: its question waits for no turn of those that may not.
         group.end_turn()
@@ -190,9 +188,9 @@ class UnprovenReaders:
         with self._behind_crowd.with_one(heap_bytes):
             await ready
 
-    async def _turn_of(self, group: ListGroup, queue: BrokerQueue, expected: int, charge: Charge) -> bool:
+    async def _turn_of(self, group: ListGroup, queue: BrokerQueue, expected: int) -> bool:
         if group.turn is None:
-            group.turn = await queue.unproven.acquire(expected, charge=charge)
+            group.turn = await group.acquire(queue.unproven, expected)
         await self._crowd.passed(group, self.shares)
         return True
 
@@ -224,9 +222,8 @@ class UnprovenReaders:
             return None
         if not await self._all_unproven(recipients, size):
             return None
-        counted = self.shares.share_bytes(size, group.key_of(group.charged_member))
-        charge = group.charge_share(self.share, counted)
-        if (at_once := self.share.try_acquire(counted, charge=charge)) is not None:
+        counted = self.shares.share_bytes(size, group.key_of_first)
+        if (at_once := group.try_acquire(self.share, counted, of_share=True)) is not None:
             return at_once
         # Wherever a list waits it counts with those that had a turn as it had: clients that answer late, or whose lists
         # are ready late, must not fill the part that lets first questions of those awake out.
@@ -234,7 +231,7 @@ class UnprovenReaders:
         if not self._is_awake(group):
             self._crowd.let_wait(group)
             with self._crowd.with_one(heap_bytes):
-                silent = await self._unless_awake(group, self.share.acquire(counted, charge=charge))
+                silent = await self._unless_awake(group, group.acquire(self.share, counted, of_share=True))
                 if silent is not None:
                     return silent
                 if turn is self._crowd:
@@ -262,9 +259,8 @@ class UnprovenReaders:
         return self._crowd if group.unproven and not self._awake_crowd.counts(group) else self._awake_crowd
 
     async def _awake_share(self, group: ListGroup, size: int) -> Permit:
-        awake = self.shares.awake
         group.share_ends_when_standing = True
-        return await awake.acquire(size, charge=group.charge_share(awake, size))
+        return await group.acquire(self.shares.awake, size, of_share=True)
 
     def memory_that_refused(self, error: Exception) -> AsyncSemaphore:
         """Return the share or direct memory itself, whichever refused with `error`."""

@@ -168,6 +168,17 @@ class _Body:
         self._permit.release()
 
 
+class _GroupClock:
+    """The loop, as groups see it: in the units of the limiter's clock."""
+
+    def __init__(self, loop: ScheduledLoop) -> None:
+        self._loop = loop
+        self.create_future = loop.create_future
+
+    def time(self) -> int:
+        return self._loop.schedule.now * TICKS
+
+
 class RealLimiter:
     """One replay by the real limiter."""
 
@@ -186,7 +197,9 @@ class RealLimiter:
         self.heap = _semaphore(limits, limits.heap_bytes, limits.heap_queue, heap_timeout, self._clock)
         self.direct = _semaphore(limits, limits.direct_bytes, limits.direct_queue, direct_timeout, of_direct)
         self.lanes: dict[int, _Lanes] = {}
-        self.groups = ListGroups(self._loop, lambda client, _: int(client.name))
+        self.groups = ListGroups(
+            cast(ScheduledLoop, _GroupClock(cast(ScheduledLoop, self._loop))), lambda client, _: int(client.name)
+        )
         self._outputs: dict[int, _Output] = {}
         self._askers: dict[int, _Asker] = {}
         self._updating: set[ListGroup] = set()
@@ -323,10 +336,9 @@ class RealLimiter:
         estimate = self._need["estimate_bytes"][leader]
         group.stage = Stage.HEAP
         span = self._spans[group]["heap"] = [self._schedule.now, None]
-        line = lanes.estimates
         with (
-            await line.acquire(estimate, charge=group.charge(line, estimate)) as gate,
-            await self.heap.acquire(estimate, charge=group.charge(self.heap, estimate)) as heap,
+            await group.acquire(lanes.estimates, estimate) as gate,
+            await group.acquire(self.heap, estimate) as heap,
         ):
             span[1] = self._schedule.now
             await self._ask(group, leader, lanes.questions, gate, heap)
@@ -334,7 +346,7 @@ class RealLimiter:
 
     async def _ask(self, group: ListGroup, leader: int, questions: AsyncSemaphore, gate: Permit, heap: Permit) -> None:
         group.stage = Stage.BROKER_BUSY
-        slot = await questions.acquire(1, charge=group.charge(questions, 1))
+        slot = await group.acquire(questions, 1)
         self.groups.asked(group)
         self.questions += leader >= self._warm_up
         group.stage = Stage.BROKER
@@ -368,7 +380,7 @@ class RealLimiter:
         group.stage = Stage.DIRECT
         span = self._spans[group]["direct"] = [self._schedule.now, None]
         size = self._need["direct_bytes"][leader]
-        direct = await self.direct.acquire(size, charge=group.charge(self.direct, size))
+        direct = await group.acquire(self.direct, size)
         span[1] = self._schedule.now
         group.answer = cast(SharedAnswer, _Body(direct, len(group.members)))
         heap.release()

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from limiter.semaphore import AsyncSemaphore
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import DisconnectCause
@@ -129,25 +130,27 @@ async def test_equal_requests_share_until_their_question_is_asked_and_the_next_w
 # --- leaving --------------------------------------------------------------------------------------
 
 
-class Memory:
-    """Memory of which some keys may have no more."""
-
-    def __init__(self, *at_their_cap: Hashable) -> None:
-        self.at_their_cap = at_their_cap
-
-    def at_cap(self, key: Hashable, n: int) -> bool:
-        return key in self.at_their_cap
-
-
-async def test_the_first_member_that_is_not_at_its_cap_pays_and_then_the_next(books: Books) -> None:
-    group, members, _ = books.join_all("abcd")
-    heap, capped, all_capped = [group.charge(Memory(*at_cap), 1) for at_cap in ("", "ac", "abcd")]
-    paid = [(heap.key, capped.key, all_capped.key)]
-    for member in (members[1], members[0], members[2], members[3]):
+@pytest.mark.parametrize(
+    ("at_their_cap", "left", "payer"),
+    [("", "", "a"), ("ac", "", "b"), ("", "a", "b"), ("ac", "b", "d"), ("abcd", "", "a")],
+)
+async def test_the_first_member_that_is_there_and_not_at_its_cap_pays(
+    books: Books, at_their_cap: str, left: str, payer: str
+) -> None:
+    group, members, askers = books.join_all("abcd")
+    for member in [member for member, asker in zip(members, askers, strict=True) if asker.name in left]:
         group.leave(member)
-        paid.append((heap.key, capped.key, all_capped.key))
-    # With the last nobody is left to be charged: what was held is given back.
-    assert paid == [("a", "b", "a"), ("a", "d", "a"), ("c", "d", "c"), ("d", "d", "d"), ("d", "d", "d")]
+    heap = AsyncSemaphore(
+        "heap", 100, max_queue=0, timeout_seconds=10, clock=books.groups.loop, share_by_key=True, key_cap_percent=10
+    )
+    held = [await heap.acquire(10, key=key) for key in at_their_cap]
+    asking = asyncio.get_running_loop().create_task(group.acquire(heap, 1))
+    await turns()
+    assert asking.done() == (at_their_cap != "abcd")
+    for permit in held:
+        permit.release()
+    await turns()
+    assert heap.top_holders(9) == [(payer, 1)]
 
 
 @pytest.mark.threat("large-questions")

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterator
 from contextlib import closing
-from itertools import pairwise
 
 import pytest
 
@@ -91,7 +90,9 @@ def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
 
 
 @pytest.mark.parametrize("share_by_key", [False, True])
-def test_when_the_payer_leaves_the_next_member_is_charged_for_what_the_group_waits_for(share_by_key: bool) -> None:
+def test_a_wait_goes_on_when_its_payer_leaves_and_what_comes_after_is_charged_to_one_that_is_there(
+    share_by_key: bool,
+) -> None:
     with closing(ListStage(Sizes(heap=32 * KIB, share_by_key=share_by_key))) as stage:
         held = stage.limiter.heap.try_acquire(32 * KIB, key="another")
         assert held is not None
@@ -105,10 +106,13 @@ def test_when_the_payer_leaves_the_next_member_is_charged_for_what_the_group_wai
         assert (charged(stage.limiter.heap), stage.limiter.heap.queue_size) == (["another"], 1)
         held.release()
         stage.step()
-        assert charged(stage.limiter.heap) == [clients[1].name]
+        assert charged(stage.limiter.heap) == [clients[0].name]
+        clients[1].socket.room = 100
+        answer(stage, stage.asked()[0], 20 * KIB)
+        assert charged(stage.limiter.direct) == [clients[1].name]
 
 
-def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_way(stage: ListStage) -> None:
+def test_a_list_on_its_way_stays_charged_to_one_that_has_left_and_ends_with_the_last_member(stage: ListStage) -> None:
     first, _ = group_behind_a_question(stage, 0)
     clients = [stage.client(room=100) for _ in range(3)]
     for client in clients:
@@ -117,14 +121,40 @@ def test_when_the_payer_leaves_the_next_member_is_charged_for_the_body_on_its_wa
     answer(stage, first)
     answer(stage, stage.asked()[0], 20 * KIB)
     held = stage.limiter.direct.held
-    assert stage.limiter.direct.top_holders(9) == [(clients[0].name, held)]
-    for leaving, next_charged in pairwise(clients):
-        stage.call(leaving.leave)
+    for client in clients:
+        assert stage.limiter.direct.top_holders(9) == [(clients[0].name, held)]
+        stage.call(client.leave)
         stage.step()
-        assert stage.limiter.direct.top_holders(9) == [(next_charged.name, held)]
-    stage.call(clients[2].leave)
-    stage.step()
     assert stage.limiter.direct.top_holders(9) == []
+
+
+@pytest.mark.parametrize("payer_leaves", [False, True])
+def test_one_that_joins_a_wait_for_memory_has_its_full_time_and_a_client_that_is_there_pays(
+    payer_leaves: bool,
+) -> None:
+    with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
+        held = stage.limiter.heap.try_acquire(32 * KIB, key="another")
+        assert held is not None
+        early, late = stage.client(), stage.client()
+        stage.ask(early)
+        stage.step()
+        stage.advance(4)
+        stage.ask(late)
+        stage.step()
+        if payer_leaves:
+            stage.call(early.leave)
+        stage.advance(9.9)
+        stage.step()
+        assert (errors(early), errors(late), stage.limiter.heap.queue_size) == ([], [], 1)
+        if payer_leaves:
+            held.release()
+            stage.step()
+            assert charged(stage.limiter.heap) == [late.name]
+            return
+        stage.advance(0.1)
+        stage.step()
+        assert errors(early) == errors(late) == [(ServerError.TooManyRequests, HEAP_REFUSAL)]
+        assert stage.limiter.heap.queue_size == 0
 
 
 @pytest.mark.parametrize("short_by", [0, 1])

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from limiter.charge import Charge
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
@@ -44,25 +43,22 @@ class Group:
     behind: bool = False
     unproven: bool = True
     share_key: str = "key"
+    key_of_first: str = "key"
     share_ends_when_standing: bool = False
 
     @property
     def client(self) -> "Group":
         return self
 
-    charged_member = client
-
     @property
     def members(self) -> list["Group"]:
         return [self]
 
-    def charge(self, memory: AsyncSemaphore, size: int) -> Charge:
-        return Charge("key")
+    def try_acquire(self, memory: AsyncSemaphore, n: int, *, of_share: bool = False) -> Permit | None:
+        return memory.try_acquire(n, key="key")
 
-    charge_share = charge
-
-    def key_of(self, member: "Group") -> str:
-        return "key"
+    async def acquire(self, memory: AsyncSemaphore, n: int, *, of_share: bool = False) -> Permit:
+        return await memory.acquire(n, key="key")
 
     def stands_at(self, *_: object) -> None: ...
 

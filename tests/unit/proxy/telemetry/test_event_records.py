@@ -243,7 +243,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     requests, noted, timelines = 500, [], []
     client = stage.client("alice")
     request = pb.CommandGetTopicsOfNamespace(request_id=1, namespace="t/n")
-    groups = [ListGroup(GroupKey(), BROKER, "alice", request, lambda *_: None, lambda _: None) for _ in range(requests)]
+    groups = [ListGroup(stage.service.groups, GroupKey(), BROKER, "alice", request) for _ in range(requests)]
     tracemalloc.start()
     try:
         for group in groups:
