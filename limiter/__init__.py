@@ -2,16 +2,15 @@
 
 May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
 memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
-and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `deadlines` (when a wait ends), `permit` and
-`charge` (a caller's handles); `statistics` and `observer` are for those who look, `clock` and `errors` for all. Apart
-from these stand `soft_pool` (KIP-72: grants while anything is free), and `fair_line` (items in turns by a
-path of keys), of which lines of the proxy are made.
+and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit`
+(a caller's handle); `statistics` and `observer` are for those who look, `clock` and `errors` for all. Apart from these
+stand `soft_pool` (KIP-72: grants while anything is free), and `fair_line` (items in turns by a path of keys), of which
+lines of the proxy are made.
 
 Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/kernel*.py`. Change both;
 `tests/property/test_replay_limiter.py` runs both on the same input.
 """
 
-from limiter.charge import Charge
 from limiter.clock import Clock, Timer
 from limiter.dual import AsyncDualMemoryLimiter, LimitType
 from limiter.errors import (
@@ -33,7 +32,6 @@ from limiter.statistics import LimiterStatistics
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
-    "Charge",
     "Clock",
     "ForeignPermit",
     "LimitType",

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from operator import attrgetter
 
 from limiter.clock import Clock, Timer
-from limiter.permit import AcquireWaiter, Waiter
+from limiter.permit import Waiter
 
 __all__ = ["NEVER", "Deadlines"]
 
@@ -86,9 +86,6 @@ class Deadlines:
                 waiter = heapq.heappop(heap)
                 if waiter.queue is None:
                     self._left -= 1
-                elif isinstance(waiter, AcquireWaiter) and waiter.extended_until > now:
-                    waiter.deadline = waiter.extended_until
-                    self.watch(waiter)
                 else:
                     self._expire(waiter, now)
         finally:

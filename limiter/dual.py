@@ -8,7 +8,6 @@ import enum
 from collections.abc import Coroutine, Hashable
 from typing import Any
 
-from limiter.charge import Charge
 from limiter.clock import Clock
 from limiter.errors import ForeignPermit
 from limiter.observer import LimiterObserver
@@ -82,10 +81,9 @@ class AsyncDualMemoryLimiter:
         *,
         key: Hashable = None,
         timeout_seconds: float | None = None,
-        charge: Charge | None = None,
     ) -> Coroutine[Any, Any, Permit]:
         """Acquire `size` bytes of that memory; see `AsyncSemaphore.acquire`."""
-        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds, charge=charge)
+        return self.of(limit_type).acquire(size, key=key, timeout_seconds=timeout_seconds)
 
     def update(self, permit: Permit, size: int, *, timeout_seconds: float | None = None) -> Coroutine[Any, Any, Permit]:
         """Change a permit of either memory to `size` bytes; see `AsyncSemaphore.update`."""

@@ -117,19 +117,6 @@ class KeyQueue(WaiterQueue[AcquireWaiter]):
         super().remove(member)
         self._fair_queue.on_removed(self, was_first)
 
-    def insert_by_arrival(self, waiter: AcquireWaiter) -> None:
-        """Insert a waiter of another key by arrival; search from both ends, as most places are near one of them."""
-        first, last = self.head, self._tail
-        while first is not None and last is not None:
-            if last.arrival < waiter.arrival:
-                self.insert(waiter, last)
-                return
-            if first.arrival > waiter.arrival:
-                self.insert(waiter, first.previous)
-                return
-            first, last = first.next, last.previous
-        self.insert(waiter, None)
-
 
 class FairQueue:
     """A queue of acquires that takes the place of `WaiterQueue`; the caller reports all changes of what a key holds.
@@ -273,22 +260,6 @@ class FairQueue:
             return
         # A key outside that still holds something waits for its turn there.
         if key_queue.queue is self._capped or not self._ledger.held_by_site(key):
-            self._join(key_queue)
-
-    def move(self, waiter: AcquireWaiter, key: Hashable) -> None:
-        """Move a waiter to another key, to the place it would have had it arrived with that key.
-
-        The search for that place is at worst linear in the waiters of the new key.
-        """
-        self.remove(waiter)
-        waiter.key = key
-        key_queue = self._key_queue_of(key)
-        if isinstance(key, SiteKey):
-            key_queue.enter(waiter)
-        else:
-            key_queue.insert_by_arrival(waiter)
-        self._waiting += 1
-        if key_queue.queue is None or (self._is_aside(key_queue) and key_queue.head is waiter):
             self._join(key_queue)
 
     # Settings and readings

@@ -117,15 +117,6 @@ class Ledger:
         kept = self.limit // self.kept_of if self.kept_of else 0
         return self.limit - kept if kept > 0 else sys.maxsize
 
-    def reassign(self, permit: Permit, key: Hashable) -> None:
-        """Charge the size of `permit` to another key; `held` stays the same."""
-        if permit.size:
-            if permit.key is not None:
-                self._add_to_key(permit.key, -permit.size)
-            if key is not None:
-                self._add_to_key(key, permit.size)
-        permit.key = key
-
     def _add_to_key(self, key: Hashable, delta: int) -> None:
         self.keyed += delta
         _add(self.holders, key, delta)

@@ -123,11 +123,10 @@ class AcquireWaiter(Waiter):
     """The waiter of an acquire.
 
     `arrival` is its place in the order of all arrivals, set where keys are served in turns; `turn` is its key's turn
-    inside a site. `about` is its charge's.
-    `extended_until` is a later deadline than the deadline that is watched, or the same.
+    inside a site. `about` is its purpose.
     """
 
-    __slots__ = ("about", "arrival", "extended_until", "key", "turn")
+    __slots__ = ("about", "arrival", "key", "turn")
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
@@ -135,14 +134,8 @@ class AcquireWaiter(Waiter):
         super().__init__(loop, size, queued_at, deadline)
         self.key = key
         self.about: Hashable = None
-        self.extended_until = deadline
         self.arrival = 0
         self.turn = 0
-
-    def permit(self) -> Permit | None:
-        """Return the permit that was granted, None without a grant."""
-        outcome = self.result() if self.done() and not self.cancelled() else None
-        return None if isinstance(outcome, PermitAcquireError) else outcome
 
 
 class GrowWaiter(Waiter):

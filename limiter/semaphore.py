@@ -14,7 +14,6 @@ Rules:
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 
-from limiter.charge import Charge, require_hashable
 from limiter.clock import Clock
 from limiter.deadlines import Deadlines
 from limiter.errors import (
@@ -76,19 +75,16 @@ class AsyncSemaphore:
 
     # Requests
 
-    def try_acquire(self, n: int, *, key: Hashable = None, charge: Charge | None = None) -> Permit | None:
+    def try_acquire(self, n: int, *, key: Hashable = None) -> Permit | None:
         """Return a permit of `n` if it fits and no waiter goes before it, else None; 0 always succeeds.
 
-        Raises ValueError for `n < 0` or a charge in use, TypeError for an unhashable key, PermitAcquireAlreadyClosed.
+        Raises ValueError for `n < 0`, TypeError for an unhashable key, PermitAcquireAlreadyClosed.
         """
         if n < 0:
             raise ValueError(f"{self.name} limiter: expected permits >= 0, got {n}")
         if self.closed:
             raise self._error(PermitAcquireAlreadyClosed, n)
-        if charge is not None:
-            key = charge.begin()
-        elif key is not None:
-            require_hashable(key)
+        hash(key)  # raised later, the TypeError would leave a half-made booking
         fair_queue = self._fair_queue
         if n and (self._acquirers.head is not None if fair_queue is None else not fair_queue.admits(key, n)):
             return None
@@ -97,41 +93,28 @@ class AsyncSemaphore:
             return None
         if size and fair_queue is not None:
             fair_queue.spend_unqueued(key, size)
-        permit = self._book(n, size, key, 0.0)
-        if charge is not None:
-            charge.attach(self, permit)
-        return permit
+        return self._book(n, size, key, 0.0)
 
     async def acquire(
-        self,
-        n: int,
-        *,
-        key: Hashable = None,
-        about: Hashable = None,
-        timeout_seconds: float | None = None,
-        charge: Charge | None = None,
+        self, n: int, *, key: Hashable = None, about: Hashable = None, timeout_seconds: float | None = None
     ) -> Permit:
         """Return a permit of `n`, waiting up to `timeout_seconds` (default: the semaphore's); the caller releases it.
 
-        `key` names the client that is charged, see `top_holders` and `set_sharing`; a `charge` brings a key that may
-        change. `about` names the purpose for a reader of the queue (`waiters`) and decides nothing. Raises what
-        `try_acquire` raises, PermitAcquireTimeout and PermitAcquireQueueFull. A cancelled acquire holds nothing.
+        `key` names the client that is charged, see `top_holders` and `set_sharing`; `about` names the purpose for a
+        reader of the queue (`waiters`) and decides nothing. Raises what `try_acquire` raises, PermitAcquireTimeout and
+        PermitAcquireQueueFull. A cancelled acquire holds nothing.
         """
-        permit = self.try_acquire(n, key=key, charge=charge)
+        permit = self.try_acquire(n, key=key)
         if permit is not None:
             return permit
-        waiter = self._enqueue_acquire(n, key if charge is None else charge.key, timeout_seconds)
+        waiter = self._enqueue_acquire(n, key, timeout_seconds)
         waiter.about = about
-        if charge is not None:
-            charge.attach(self, waiter)
         try:
             outcome = await waiter
         except BaseException:
             # Not only CancelledError: a coroutine that is dropped raises GeneratorExit here.
             self._abandon(waiter)
             raise
-        if charge is not None:
-            charge.attach(self, outcome)
         if isinstance(outcome, Permit):
             return outcome
         try:
@@ -207,31 +190,6 @@ class AsyncSemaphore:
             self._fair_queue.on_freed(permit.key)
         self._counter.note_released()
         self._serve()
-
-    def reassign(self, charged: AcquireWaiter | Permit, key: Hashable) -> None:
-        """Charge another key for a waiter or a permit; do nothing if either has ended. See `Charge.reassign`."""
-        require_hashable(key)
-        if isinstance(charged, AcquireWaiter) and charged.queue is not None:
-            if self._fair_queue is None:
-                charged.key = key
-            else:
-                self._fair_queue.move(charged, key)
-                self._serve()
-            return
-        permit = charged.permit() if isinstance(charged, AcquireWaiter) else charged
-        if permit is None or permit.released:
-            return
-        old = permit.key
-        self._ledger.reassign(permit, key)
-        if self._fair_queue is not None:
-            self._fair_queue.spend(old, -permit.size)
-            self._fair_queue.spend(key, permit.size)
-            self._fair_queue.on_freed(old)
-            self._serve()
-
-    def extend(self, waiter: AcquireWaiter) -> None:
-        """Extend a wait to the semaphore's timeout from now: another request has joined the waiting one."""
-        waiter.extended_until = max(waiter.extended_until, self._clock.time() + self.timeout_seconds)
 
     def notify_waits(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever an acquire or a growth begins to wait; the rules of `LimiterObserver` hold."""
@@ -493,7 +451,7 @@ class AsyncSemaphore:
 
         With sharing by key that order is the keys' turns, see `FairQueue.__iter__`. The first step finds the waiters
         (0.2 us each, at most `count`); later steps skip waiters that have left since. Only weak references (80 bytes
-        each) are kept between the steps, so waiters may come, leave or change keys.
+        each) are kept between the steps, so waiters may come and leave.
         """
         found = waiter_references(self._growers, self._acquirers, count)
         for start in range(0, len(found), at_once):

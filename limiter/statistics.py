@@ -44,7 +44,7 @@ class LimiterStatistics:
 
 @dataclass(frozen=True, slots=True)
 class WaiterStatistics:
-    """A waiter: the key that is charged, its purpose (see `Charge`), the size asked for, the time waited.
+    """A waiter: the key that is charged, its purpose, the size asked for, the time waited.
 
     The request fails after `seconds_left`. `grows`: the request is an update, and `size` the permit's new size.
     """
@@ -106,8 +106,7 @@ def waiter_statistics(references: list[ref[GrowWaiter | AcquireWaiter]], now: fl
 
 
 def _statistics(waiter: GrowWaiter | AcquireWaiter, now: float) -> WaiterStatistics:
-    waited = now - waiter.queued_at
+    waited, left = now - waiter.queued_at, waiter.deadline - now
     if isinstance(waiter, GrowWaiter):
-        return WaiterStatistics(waiter.permit.key, None, waiter.size, waited, waiter.deadline - now, grows=True)
-    until = max(waiter.deadline, waiter.extended_until)
-    return WaiterStatistics(waiter.key, waiter.about, waiter.size, waited, until - now, grows=False)
+        return WaiterStatistics(waiter.permit.key, None, waiter.size, waited, left, grows=True)
+    return WaiterStatistics(waiter.key, waiter.about, waiter.size, waited, left, grows=False)

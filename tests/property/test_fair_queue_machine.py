@@ -1,4 +1,4 @@
-"""Drive the semaphore with keys in turns: caps, a kept part, keys that change hands, sharing switched in mid-schedule.
+"""Drive the semaphore with keys in turns: caps, a kept part, sharing switched in mid-schedule.
 
 All rules and invariants of the machine with one line hold here, too, that nobody is left when all is released
 among them. What is let in at once, who may overtake whom and who could go have answers of their own.
@@ -6,15 +6,14 @@ among them. What is let in at once, who may overtake whom and who could go have 
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 import limiter.fair_queue
 from limiter.fair_queue import QUANTA_PER_LIMIT
-from tests.property.test_semaphore_machine import LIMITS, PICK, Request, SemaphoreMachine
+from tests.property.test_semaphore_machine import LIMITS, Request, SemaphoreMachine
 
-KEYS = st.sampled_from(["a", "b", "c", None])
 CAPS = st.sampled_from([100, 100, 60, 50, 30, 1])
-BY_KEY, ONE_LINE, NO_ORDER = "by key", "one line", "no order"
+BY_KEY, ONE_LINE = "by key", "one line"
 
 
 class FairQueueMachine(SemaphoreMachine):
@@ -53,19 +52,7 @@ class FairQueueMachine(SemaphoreMachine):
         self.limiter.set_sharing(share, cap)
         assert self.limiter.queue_size >= waiting - (self.limiter.statistics().granted - granted), "nobody is lost"
         if share:
-            self.order = BY_KEY if self.order == ONE_LINE else self.order
-        self._step(tick)
-
-    @precondition(lambda self: self.requests or self.holders)
-    @rule(pick=PICK, key=KEYS, tick=st.booleans())
-    def reassign(self, pick: int, key: str | None, tick: bool) -> None:
-        charges = [request.charge for request in self.requests if request.charge is not None]
-        charges += [holder.charge for holder in self.holders if holder.charge is not None]
-        if not charges:
-            return
-        if not self.settled:
-            self.order = NO_ORDER  # who was granted before the move, was not overtaken by who moved
-        charges[pick % len(charges)].reassign(key)
+            self.order = BY_KEY
         self._step(tick)
 
     def teardown(self) -> None:
@@ -113,9 +100,7 @@ class FairQueueMachine(SemaphoreMachine):
     def line_of(self, request: Request) -> object:
         if request.holder is not None or self.order == ONE_LINE:
             return super().line_of(request)
-        if self.order == NO_ORDER:
-            return id(request)
-        return request.charge and request.charge.key, "newcomers"
+        return request.key, "newcomers"
 
     def _collect(self) -> None:
         super()._collect()

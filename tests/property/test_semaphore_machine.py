@@ -16,7 +16,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from limiter import (
     AsyncSemaphore,
-    Charge,
     Permit,
     PermitAcquireAlreadyClosed,
     PermitAcquireCancelled,
@@ -45,7 +44,7 @@ class Request:
     timeout: float
     holder: "Holder | None" = None  # the one that grows; None for an acquire
     started_at: float | None = None
-    charge: Charge | None = None
+    key: str | None = None
 
 
 @dataclass
@@ -55,7 +54,6 @@ class Holder:
     permit: Permit
     size: int
     growth: Request | None = field(default=None, repr=False)
-    charge: Charge | None = None
 
 
 class SemaphoreMachine(RuleBasedStateMachine):
@@ -79,9 +77,8 @@ class SemaphoreMachine(RuleBasedStateMachine):
 
     @rule(n=SIZES, timeout=TIMEOUTS, key=st.sampled_from(["a", "b", None]), tick=st.booleans())
     def acquire(self, n: int, timeout: float | None, key: str | None, tick: bool) -> None:
-        charge = Charge(key)
-        coroutine = self.limiter.acquire(n, timeout_seconds=timeout, charge=charge)
-        self._start(coroutine, n, timeout, charge=charge)
+        coroutine = self.limiter.acquire(n, timeout_seconds=timeout, key=key)
+        self._start(coroutine, n, timeout, key=key)
         self._step(tick)
 
     @rule(n=SIZES, key=st.sampled_from(["a", "b", None]))
@@ -294,10 +291,10 @@ class SemaphoreMachine(RuleBasedStateMachine):
         timeout: float | None,
         *,
         holder: Holder | None = None,
-        charge: Charge | None = None,
+        key: str | None = None,
     ) -> Request:
         limit = self.limiter.timeout_seconds if timeout is None else timeout
-        request = Request(self.loop.create_task(coroutine), size, limit, holder, charge=charge)
+        request = Request(self.loop.create_task(coroutine), size, limit, holder, key=key)
         self.requests.append(request)
         return request
 
@@ -340,11 +337,10 @@ class SemaphoreMachine(RuleBasedStateMachine):
             holder.size = request.size
             return True
         assert permit.requested == request.size
-        assert request.charge is not None
-        assert permit.key == request.charge.key
+        assert permit.key == request.key
         assert permit.size == request.size or 0 < permit.size < request.size
         assert permit.size <= self.largest_limit, "not clamped"
-        self.holders.append(Holder(permit, permit.size, charge=request.charge))
+        self.holders.append(Holder(permit, permit.size))
         return True
 
     def _judge(self, request: Request, error: BaseException) -> None:

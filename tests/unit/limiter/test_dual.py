@@ -6,7 +6,6 @@ import pytest
 
 from limiter import (
     AsyncDualMemoryLimiter,
-    Charge,
     ForeignPermit,
     LimitType,
     Permit,
@@ -47,11 +46,10 @@ def test_create_hands_each_its_own_numbers(clock: ManualClock) -> None:
 async def test_each_kind_is_acquired_updated_charged_and_released_alone(
     limiter: AsyncDualMemoryLimiter, kind: LimitType, clock: ManualClock
 ) -> None:
-    memory, charge = limiter.of(kind), Charge("a")
-    permit = await limiter.acquire(10, kind, charge=charge)
+    memory = limiter.of(kind)
+    permit = await limiter.acquire(10, kind, key="a")
     await limiter.update(permit, memory.limit)
-    charge.reassign("b")
-    assert memory.top_holders(1) == [("b", memory.limit)]
+    assert memory.top_holders(1) == [("a", memory.limit)]
     acquiring = await start(limiter.acquire(1, kind, key="c", timeout_seconds=3.0))
     second = await limiter.acquire(0, kind)
     assert memory.try_update(permit, memory.limit + 1)

@@ -119,7 +119,7 @@ async def test_wrong_arguments_change_nothing(make: Make) -> None:
         await limiter.acquire(-1)
     with pytest.raises(ValueError, match="expected permits >= 0"):
         await limiter.update(permit, -1)
-    with pytest.raises(TypeError, match="expected a hashable key, got"):
+    with pytest.raises(TypeError, match="unhashable type"):
         await limiter.acquire(1, key={})  # type: ignore[arg-type]  # the misuse
     assert limiter.statistics() == before
 
