@@ -5,6 +5,7 @@ from contextlib import closing
 
 import pytest
 
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
@@ -128,33 +129,40 @@ def test_a_list_on_its_way_stays_charged_to_one_that_has_left_and_ends_with_the_
     assert stage.limiter.direct.top_holders(9) == []
 
 
-@pytest.mark.parametrize("payer_leaves", [False, True])
-def test_one_that_joins_a_wait_for_memory_has_its_full_time_and_a_client_that_is_there_pays(
-    payer_leaves: bool,
-) -> None:
+@pytest.fixture
+def joined_wait() -> Iterator[tuple[ListStage, Permit, list[ListClient]]]:
+    """Have two wait for heap memory in one group, the second for 4 s less."""
     with closing(ListStage(Sizes(heap=32 * KIB))) as stage:
         held = stage.limiter.heap.try_acquire(32 * KIB, key="another")
         assert held is not None
-        early, late = stage.client(), stage.client()
-        stage.ask(early)
-        stage.step()
-        stage.advance(4)
-        stage.ask(late)
-        stage.step()
-        if payer_leaves:
-            stage.call(early.leave)
-        stage.advance(9.9)
-        stage.step()
-        assert (errors(early), errors(late), stage.limiter.heap.queue_size) == ([], [], 1)
-        if payer_leaves:
-            held.release()
+        clients = [stage.client() for _ in range(2)]
+        for client in clients:
+            stage.advance(4)
+            stage.ask(client)
             stage.step()
-            assert charged(stage.limiter.heap) == [late.name]
-            return
-        stage.advance(0.1)
-        stage.step()
-        assert errors(early) == errors(late) == [(ServerError.TooManyRequests, HEAP_REFUSAL)]
-        assert stage.limiter.heap.queue_size == 0
+        yield stage, held, clients
+
+
+def test_a_wait_for_memory_ends_with_the_time_of_the_last_to_join(
+    joined_wait: tuple[ListStage, Permit, list[ListClient]],
+) -> None:
+    stage, _, clients = joined_wait
+    stage.advance(9.9)
+    assert ([errors(client) for client in clients], stage.limiter.heap.queue_size) == ([[], []], 1)
+    stage.advance(0.1)
+    refusal = [(ServerError.TooManyRequests, HEAP_REFUSAL)]
+    assert ([errors(client) for client in clients], stage.limiter.heap.queue_size) == ([refusal, refusal], 0)
+
+
+def test_a_wait_that_goes_on_for_others_is_charged_to_one_of_them(
+    joined_wait: tuple[ListStage, Permit, list[ListClient]],
+) -> None:
+    stage, held, (early, late) = joined_wait
+    stage.call(early.leave)
+    stage.advance(7)
+    held.release()
+    stage.step()
+    assert charged(stage.limiter.heap) == [late.name]
 
 
 @pytest.mark.parametrize("short_by", [0, 1])
