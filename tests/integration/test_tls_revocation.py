@@ -1,11 +1,16 @@
 """Certificates that their authority has revoked are refused, on both sides of the proxy, from the next reload on."""
 
 import ssl
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.config.config import ConfigError
@@ -20,6 +25,7 @@ from tests.support.auth.tls import (
     server_context,
     tls_client,
 )
+from tests.support.auth.tls_settings import self_signed
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
@@ -35,6 +41,29 @@ def demanding(files: PemFiles, lists: Path) -> dict[str, Any]:
 def with_authority(label: str) -> bytes:
     """Return a list, and before it another authority's certificate as a block of that name."""
     return authority("second").cert_pem.bytes().replace(b" CERTIFICATE", b" " + label.encode()) + revocation_list()
+
+
+def key_identifier(identifier: bytes) -> x509.AuthorityKeyIdentifier:
+    return x509.AuthorityKeyIdentifier(identifier, None, None)
+
+
+def scope(url: str) -> x509.IssuingDistributionPoint:
+    names = [x509.UniformResourceIdentifier(url)]
+    return x509.IssuingDistributionPoint(names, None, False, False, None, False, False)
+
+
+def of_intermediates(first: Sequence[x509.ExtensionType], second: Sequence[x509.ExtensionType]) -> bytes:
+    """Return lists of two keys with one name, none of which is trusted, the second of them the newer."""
+    one = revocation_list("third", extensions=first)
+    return one + revocation_list("third", signed_by="fourth", age=timedelta(days=1), extensions=second)
+
+
+def namesake(of: str) -> bytes:
+    """Return a certificate with the name of the first authority and the key of this one."""
+    key = serialization.load_pem_private_key(authority(of).private_key_pem.bytes(), None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    name = x509.load_pem_x509_certificate(authority().cert_pem.bytes()).subject.rfc4514_string()
+    return self_signed(key, name).cert_chain_pems[0].bytes()
 
 
 async def refused(stage: Stage, context: ssl.SSLContext) -> None:
@@ -77,11 +106,45 @@ async def test_a_list_that_was_added_to_the_file_counts_unless_it_is_the_older_o
             await (await tls_client(stage, context)).connect()
 
 
-async def test_an_expired_list_is_not_loaded_and_the_old_one_stays_in_force(files: PemFiles, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "added",
+    [
+        # The form of an identifier changes with the tool that makes the list.
+        lambda: revocation_list(extensions=[key_identifier(b"new form")], age=timedelta(days=1)),
+        lambda: revocation_list(signed_by="second", age=timedelta(days=8), extensions=[scope("http://crl/2")]),
+        lambda: of_intermediates([], []),
+        lambda: of_intermediates([key_identifier(b"one")], []),
+        lambda: of_intermediates([key_identifier(b"one")], [key_identifier(b"one")]),
+    ],
+    ids=["new form of the identifier", "scope", "no identifiers", "one identifier", "one key as its lists say"],
+)
+async def test_lists_of_one_name_are_taken_if_they_may_be_of_one_key_or_have_a_scope_each(
+    files: PemFiles, tmp_path: Path, added: Callable[[], bytes]
+) -> None:
+    leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
+    own = revocation_list(extensions=[key_identifier(b"form")])
+    lists.write_bytes(own + added())
+    # Another certificate of the same key, and a key before it of the same name, which has no list.
+    files.trust.write_bytes(files.trust.read_bytes() + namesake("first") + namesake("fifth"))
+    async with staged(**demanding(files, lists)) as stage:
+        await (await tls_client(stage, client_context(own=leaf))).connect()
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        lambda leaf: revocation_list(revoked=[leaf], valid=timedelta(days=-1)),
+        lambda _: revocation_list() + revocation_list(signed_by="second", age=timedelta(days=1)),
+    ],
+    ids=["expired", "of two keys"],
+)
+async def test_a_list_that_is_a_fault_is_not_loaded_and_the_old_one_stays_in_force(
+    files: PemFiles, tmp_path: Path, later: Callable[[trustme.LeafCert], bytes]
+) -> None:
     leaf, lists = authority().issue_cert("somebody"), tmp_path / "lists.pem"
     lists.write_bytes(revocation_list())
     async with staged(**demanding(files, lists)) as stage:
-        lists.write_bytes(revocation_list(revoked=[leaf], valid=timedelta(days=-1)))
+        lists.write_bytes(later(leaf))
         stage.proxy.files_may_have_changed()
         await stage.until(lambda: stage.proxy.counters.tls.reloads["refused"] == 1, "a refusal")
         await (await tls_client(stage, client_context(own=leaf))).connect()
@@ -113,12 +176,30 @@ async def test_a_broker_whose_certificate_is_revoked_is_refused(files: PemFiles,
             "a PEM file with certificate revocation lists",
         ),
         (lambda: revocation_list()[:-30], "a PEM file with certificate revocation lists"),
+        (lambda: revocation_list() + revocation_list(signed_by="second"), "that two keys have signed"),
+        (lambda: revocation_list(signed_by="second", age=timedelta(days=8)) + revocation_list(), "O=first"),
+        (
+            lambda: of_intermediates([key_identifier(b"one")], [key_identifier(b"two")]),
+            "rename an authority, or leave out the list that nobody needs",
+        ),
         (lambda: with_authority("CERTIFICATE"), "with a block 'CERTIFICATE'"),
         # OpenSSL trusts what these hold like any certificate.
         (lambda: with_authority("X509 CERTIFICATE"), "with a block 'X509 CERTIFICATE'"),
         (lambda: with_authority("TRUSTED CERTIFICATE"), "with a block 'TRUSTED CERTIFICATE'"),
     ],
-    ids=["expired", "without extensions", "empty", "garbage", "truncated", "certificate", "old name", "trusted"],
+    ids=[
+        "expired",
+        "without extensions",
+        "empty",
+        "garbage",
+        "truncated",
+        "a newer list of another key",
+        "an older one",
+        "another key identifier",
+        "certificate",
+        "old name",
+        "trusted",
+    ],
 )
 async def test_what_is_no_list_in_force_is_a_fault_of_its_key(
     files: PemFiles, tmp_path: Path, contents: Any, says: str

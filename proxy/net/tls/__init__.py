@@ -6,6 +6,7 @@ Start with `transport.py` (a connection; `session.py`: what seals and opens, in 
 brokers; the time-out of a handshake is in `proxy.clients.sessions`, on web ports in `proxy/web/accept.py`.
 `failures.py`: causes and texts.
 `files.py` reloads certificates, for every port and towards brokers; `contexts.py` makes the settings of sessions,
-`suites.py` limits versions and ciphers, `revocation.py` reads revocation lists (CRLs), `pem.py` and `stores.py`
-(PKCS#12) read keys and certificates, `chains.py` orders these, `expiry.py` reads dates. `counters.py` counts.
+`suites.py` limits versions and ciphers, `revocation.py` reads revocation lists (CRLs), `signers.py` tells whose they
+are, `pem.py` and `stores.py` (PKCS#12) read keys and certificates, `chains.py` orders these, `expiry.py` reads dates.
+`counters.py` counts.
 """

@@ -262,7 +262,7 @@ def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[b
     roots = trust.authorities() if trust.path else _of_this_machine()
     if not revoked.path:
         return roots, [], None
-    return roots, *revocation_lists(revoked.key, revoked.path, revoked.read(), now)
+    return roots, *revocation_lists(revoked.key, revoked.path, revoked.read(), roots, now)
 
 
 def _of_this_machine() -> list[bytes]:
