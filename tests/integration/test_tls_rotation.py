@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.net.tls import contexts
 from proxy.net.tls import files as tls_files
+from proxy.net.tls.pem import CERTIFICATES, block, of_kind
 from tests.support.auth.tls import (
     PemFiles,
     authority,
@@ -48,6 +50,12 @@ class Mounted:
         for name in ("cert.pem", "key.pem", "ca.pem"):
             if not (self._directory / name).is_symlink():
                 (self._directory / name).symlink_to(f"..data/{name}")
+
+
+def dateless(pem: bytes) -> bytes:
+    """Return a certificate of trustme whose end, in the year 3000, is no date, but as long."""
+    (leaf,) = of_kind(pem, CERTIFICATES)
+    return block(b"CERTIFICATE", leaf.replace(b"30000101000000Z", b"once upon a day"))
 
 
 def reloads(stage: Stage, result: str) -> int:
@@ -126,17 +134,40 @@ async def test_a_key_that_does_not_fit_yet_leaves_the_old_certificate_in_force(t
         assert reloads(stage, "refused") == 1
 
 
-@pytest.mark.parametrize("damage", ["gone", "empty", "garbage"])
-async def test_a_damaged_file_leaves_the_old_certificate_in_force(tmp_path: Path, damage: str) -> None:
+@pytest.mark.threat("damaged-certificate-file")
+@pytest.mark.parametrize("damage", ["gone", "empty", "garbage", "a date without digits"])
+async def test_a_damaged_file_leaves_the_old_certificate_in_force_until_it_is_whole(
+    tmp_path: Path, damage: str
+) -> None:
     files = PemFiles.write(tmp_path)
     async with staged(**files.server_keys) as stage:
         if damage == "gone":
             files.key.unlink()
+        elif damage == "a date without digits":
+            files.certificate.write_bytes(dateless(files.certificate.read_bytes()))
         else:
             files.key.write_bytes(b"" if damage == "empty" else b"-----BEGIN PRIVATE KEY-----\n")
         stage.proxy.files_may_have_changed()
         await stage.until(lambda: reloads(stage, "refused") == 1, "a refusal")
         await (await tls_client(stage)).connect()
+        PemFiles.write(tmp_path, certificate("second"))
+        await stage.until(lambda: reloads(stage, "applied") == 1, "the new files")
+        await (await tls_client(stage, client_context("second"))).connect()
+
+
+async def test_an_error_that_nobody_foresaw_leaves_the_old_certificate_in_force(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = PemFiles.write(tmp_path)
+    async with staged(**files.server_keys) as stage:
+        with monkeypatch.context() as changed:
+            changed.setattr(contexts, "load", lambda *_: 1 // 0)
+            PemFiles.write(tmp_path, certificate("second"))
+            stage.proxy.files_may_have_changed()
+            await stage.until(lambda: reloads(stage, "refused") == 1, "a refusal")
+            await (await tls_client(stage)).connect()
+        await stage.until(lambda: reloads(stage, "applied") == 1, "the new files")
+        stage.expected_internal_errors = {"tls files": 1}
 
 
 async def test_files_are_looked_at_without_being_asked(tmp_path: Path) -> None:

@@ -177,13 +177,10 @@ def load(settings: ContextSettings, now: float) -> LoadedContext:
         settings.protocols, settings.protocols_key, settings.ciphers, settings.ciphers_key
     )
     roots, lists, lists_expire_at = _trusted(settings, now)
-    chain, key, doubts = _own(settings)
+    chain, key, expires_at, doubts = _own(settings, now)
     if chain and settings.server_side:
         _check_suites(settings, chain[0], versions, suites)
     doubts += _doubtful(settings.trust, roots, now)
-    begins_at, expires_at = validity(chain[0]) if chain else (now, None)
-    if begins_at > now:
-        doubts += (f"the certificate of {settings.name} is not valid yet",)
     try:
         config = new_config(
             server_side=settings.server_side, chain=chain, key=key, roots=roots, lists=lists,
@@ -240,17 +237,22 @@ def _doubtful(trust: Source, roots: Sequence[bytes], now: float) -> tuple[str, .
     return tuple(f"{trust.key}: {trust.path!r} has {what}" for is_so, what in told if is_so)
 
 
-def _own(settings: ContextSettings) -> tuple[list[bytes], bytes, tuple[str, ...]]:
-    """Return the chain and the key of the certificate that is shown, and what is odd about them."""
+def _own(settings: ContextSettings, now: float) -> tuple[list[bytes], bytes, float | None, tuple[str, ...]]:
+    """Return the chain and the key of the certificate that is shown, when it expires, and what is odd about them."""
     if not settings.shows_certificate:
-        return [], b"", ()
+        return [], b"", None, ()
     file = settings.private_key
     found, (key, keys) = settings.certificate.certificates(), file.private_key()
     try:
         chain = in_order(found, key)
+        begins_at, expires_at = validity(chain[0])
     except ValueError as error:
         raise settings.certificate.fault(f"{settings.certificate.expected} with certificates: {error}") from error
-    return chain, key, (f"{file.key}: {file.path!r} has {keys} keys, the first counts",) if keys > 1 else ()
+    told = (
+        (keys > 1, f"{file.key}: {file.path!r} has {keys} keys, the first counts"),
+        (begins_at > now, f"the certificate of {settings.name} is not valid yet"),
+    )
+    return chain, key, expires_at, tuple(what for is_so, what in told if is_so)
 
 
 def _trusted(settings: ContextSettings, now: float) -> tuple[list[bytes], list[bytes], float | None]:

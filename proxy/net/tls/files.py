@@ -173,8 +173,13 @@ class TlsFiles:
             self._refused(f"not read within {READ_SECONDS:g} s")
             return False
         except OSError as error:
-            # Without a thread, for one: this watch must outlive it, or no certificate is ever renewed again.
+            # Without a thread, for one.
             self._refused((error.strerror or str(error)).lower())
+            return False
+        except Exception as error:
+            # Whatever a file makes of its reader: this watch must outlive it, or no certificate is ever renewed again.
+            if self._refused(f"unexpected {error!r}"):
+                self._counters.internal_error(error, "tls files")
             return False
         self._seen, self._last_refusal = seen, ""
         if contexts is not None:
@@ -189,11 +194,14 @@ class TlsFiles:
         seen = _contents(self._files)
         return seen, _load_all(self._config, self._now()) if again or seen != before else None
 
-    def _refused(self, text: str) -> None:
-        if text != self._last_refusal:
-            self._last_refusal = text
-            self._counters.reloads["refused"] += 1
-            self._log.warning("certificates refused, the old ones stay in force", detail=text)
+    def _refused(self, text: str) -> bool:
+        """Tell of a refusal, and return whether it is a new one."""
+        if text == self._last_refusal:
+            return False
+        self._last_refusal = text
+        self._counters.reloads["refused"] += 1
+        self._log.warning("certificates refused, the old ones stay in force", detail=text)
+        return True
 
     def _warn(self) -> None:
         for text in _doubts(self._contexts, self._now()):

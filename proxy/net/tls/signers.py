@@ -4,13 +4,22 @@ Imported only if there are several of a name: `cryptography` costs 13 MB.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+
+# What is no list or certificate for `cryptography`; some of it is one for sessions.
+_UNREADABLE: Final = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
 
 
 def name_of_two(lists: Sequence[bytes], roots: Sequence[bytes]) -> str | None:
@@ -25,7 +34,7 @@ def name_of_two(lists: Sequence[bytes], roots: Sequence[bytes]) -> str | None:
             first = firsts.setdefault((name, _scope(each)), each)
             if first is not each and _of_two_keys(first, each, _keys(name, roots)):
                 return each.issuer.rfc4514_string()
-    except (ValueError, x509.DuplicateExtension):
+    except _UNREADABLE:
         return None
     return None
 
@@ -52,7 +61,7 @@ def _keys(name: bytes, roots: Sequence[bytes]) -> "Iterator[CertificatePublicKey
             certificate = x509.load_der_x509_certificate(root)
             if certificate.subject.public_bytes() == name:
                 yield certificate.public_key()
-        except (ValueError, UnsupportedAlgorithm):
+        except _UNREADABLE:
             continue
 
 

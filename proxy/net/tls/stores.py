@@ -10,6 +10,7 @@ from typing import ClassVar, Final
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates, load_pkcs12
+from cryptography.x509 import InvalidVersion
 
 from proxy.net.tls.chains import above
 from proxy.net.tls.pem import TlsFile
@@ -65,7 +66,7 @@ class StoreFile(TlsFile):
             raise self.fault(f"a PKCS12 store, not one of JKS; {converts}")
         try:
             return load_pkcs12(store, self.password.encode())
-        except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        except (ValueError, TypeError, UnsupportedAlgorithm, InvalidVersion) as error:
             if "password" in str(error):
                 got = f"one that does not open {self.path!r}"
                 raise BadTlsSetting(f"{self.key}Password", got, "the password of that store") from None

@@ -7,11 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key
+from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
 from proxy.app.metrics.counters import Counters
 from proxy.core.files import LARGEST_FILE_BYTES
 from proxy.core.log import open_log
+from proxy.net.tls.expiry import der_element
 from proxy.net.tls.files import TlsFiles, check
 from tests.support import auth
 from tests.support.auth.tls import (
@@ -170,6 +174,20 @@ def test_a_file_that_is_no_store_is_named_with_its_key(
     (fault,) = faults(**store_keys(store, trust))
     assert f"tls{kind}: got '{path}'" in fault
     assert expected in fault
+
+
+def test_a_store_with_a_certificate_of_no_known_version_is_named(tmp_path: Path) -> None:
+    leaf, path = certificate(), tmp_path / "odd.p12"
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    shown = x509.load_pem_x509_certificate(leaf.cert_chain_pems[0].bytes())
+    store = serialize_key_and_certificates(b"a name", key, shown, None, NoEncryption())  # type: ignore[arg-type]
+    # Without the check of the whole, which comes last.
+    inside, _ = der_element(store)
+    check_begins = len(inside) - len(der_element(der_element(inside)[1])[1])
+    odd = inside[:check_begins].replace(bytes.fromhex("a003020102"), bytes.fromhex("a003020105"))
+    path.write_bytes(b"\x30\x82" + len(odd).to_bytes(2, "big") + odd)
+    (fault,) = faults(**store_keys(path))
+    assert f"tlsKeyStore: got '{path}', expected a PKCS12 store that is whole: 5 is not" in fault
 
 
 def test_a_store_that_lacks_what_it_is_for_is_named(tmp_path: Path, store: Path, trust: Path) -> None:
