@@ -38,7 +38,7 @@ ISSUER_RSA: Final = frozenset({"RS256", "RS384", "RS512"})
 QUICK_SECONDS: Final = 0.0002
 SLOW_SECONDS: Final = 0.0025
 _QUICK_RSA_BITS: Final = 3072
-_CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_CURVES: Final = {"secp256r1": "ES256", "secp384r1": "ES384", "secp521r1": "ES512"}
 
 
 class VerifyingKey:
@@ -126,7 +126,9 @@ def _check_rsa(bits: int, exponent: int) -> None:
 
 
 def _ec(key: ECKey) -> VerifyingKey:
-    algorithm = _CURVES.get(key.curve_name)
+    # Of other curves joserfc raises KeyError for the name.
+    curve = key.raw_value.curve.name
+    algorithm = _CURVES.get(curve)
     if algorithm is None:
-        raise ValueError(f"got an EC key on curve {key.curve_name}, expected one of {', '.join(_CURVES)}")
+        raise ValueError(f"got an EC key on curve {curve}, expected one of P-256, P-384, P-521")
     return VerifyingKey(key, frozenset({algorithm}))

@@ -3,6 +3,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import OctKey
@@ -24,6 +26,10 @@ from tests.support.auth.tokens import (
     signed,
     signed_bytes,
     weak_rsa_key,
+)
+
+P_224 = (
+    ec.generate_private_key(ec.SECP224R1()).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 )
 
 
@@ -185,6 +191,7 @@ def test_short_secret_signs_no_long_digest() -> None:
         (TokenSettings(public_key=data_url(b"nonsense")), "tokenPublicKey", "DER or PEM"),
         (TokenSettings(public_key=data_url(der(ec_key())), public_alg="RS256"), "tokenPublicKey", "tokenPublicAlg"),
         (TokenSettings(public_key=data_url(der(ec_key("secp256k1")))), "tokenPublicKey", "P-256"),
+        (TokenSettings(public_key=data_url(P_224)), "tokenPublicKey", "secp224r1, expected one of P-256"),
         (TokenSettings(public_key=data_url(der(weak_rsa_key()))), "tokenPublicKey", "1024 bits"),
         (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="XX"), "tokenPublicAlg", "expected one of"),
         (TokenSettings(secret_key=data_url(SECRET), audience_claim="aud"), "tokenAudience", "tokenAudienceClaim"),
