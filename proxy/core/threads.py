@@ -6,9 +6,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 T = TypeVar("T")
+# More hang than are at work: without a limit each look at a disk that hangs would leave one behind.
+MOST_OF_A_NAME: Final = 64
 
 
 class NoThread(OSError):
@@ -18,10 +20,12 @@ class NoThread(OSError):
 async def in_thread(function: Callable[[], T], name: str, seconds: float | None) -> T:
     """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds` (None: never).
 
-    Raise NoThread if no thread can be started.
+    Raise NoThread if no thread can be started, and TimeoutError at once if too many of that name have not come back.
 
     Nothing waits for the thread after a timeout: a thread of a pool would delay the exit of the process.
     """
+    if seconds is not None and sum(each.name == name for each in threading.enumerate()) >= MOST_OF_A_NAME:
+        raise TimeoutError(f"{MOST_OF_A_NAME} threads ({name}) have not come back")
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from proxy.core.threads import NoThread, in_thread, start_thread
+from proxy.core.threads import MOST_OF_A_NAME, NoThread, in_thread, start_thread
 
 
 class NoMore:
@@ -32,6 +32,24 @@ async def test_a_call_without_a_thread_is_an_error_of_the_machine_and_the_next_r
         await in_thread(lambda: 1, "test", None)
     assert none.value.errno == errno.EAGAIN
     assert await in_thread(lambda: 1, "test", None) == 1
+
+
+async def test_a_disk_that_hangs_keeps_a_bounded_number_of_threads_and_only_those_of_its_name() -> None:
+    answers, before = threading.Event(), threading.active_count()
+    try:
+        for _ in range(MOST_OF_A_NAME):
+            with pytest.raises(TimeoutError):
+                await in_thread(answers.wait, "hangs", 0)
+        with pytest.raises(TimeoutError, match="have not come back"):
+            await in_thread(answers.wait, "hangs", 0)
+        assert threading.active_count() == before + MOST_OF_A_NAME
+        assert await in_thread(lambda: 1, "test", 60) == 1
+    finally:
+        answers.set()
+        for thread in threading.enumerate():
+            if thread.name == "hangs":
+                thread.join()
+    assert await in_thread(lambda: 1, "hangs", 60) == 1
 
 
 def test_a_thread_that_nobody_waits_for_says_when_it_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
