@@ -5,7 +5,6 @@ in force. The disk is never accessed on the event loop once the proxy runs. Erro
 be secrets.
 """
 
-import asyncio
 import base64
 import binascii
 import os
@@ -16,6 +15,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 from proxy.auth.failures import SettingFault
 from proxy.core.files import read_regular
+from proxy.core.threads import NoThread, in_thread
 
 T = TypeVar("T")
 
@@ -106,13 +106,13 @@ class Watched(Generic[T]):
         """
         if not self.path:
             return False
-        # The thread writes the stamp without a lock: each file has one task, so looks never overlap.
+        # The thread writes the stamp without a lock: each file has one task, so looks never overlap, however long one
+        # takes. The exit of the process waits for no thread of its own.
         try:
-            looking = asyncio.get_running_loop().run_in_executor(None, self._newer)
-        except RuntimeError:
-            # No thread can be started now (RLIMIT_NPROC, pids.max, memory): the next look tries again.
+            newer = await in_thread(self._newer, "watched file", None)
+        except NoThread:
+            # The next look tries again.
             return False
-        newer = await looking
         if newer is None:
             return False
         self.value = newer[0]

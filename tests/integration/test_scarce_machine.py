@@ -11,6 +11,7 @@ import resource
 import socket
 import time
 from pathlib import Path
+from threading import Event
 from typing import Any, Final
 
 import pytest
@@ -292,19 +293,33 @@ async def test_certificates_are_renewed_although_there_was_no_thread_to_read_the
 async def test_a_file_of_keys_is_watched_on_although_there_was_no_thread_to_read_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    loop, threads = asyncio.get_running_loop(), list[int]()
-    run = loop.run_in_executor
-
-    def without(executor: Any, function: Any, *arguments: Any) -> Any:
-        threads.append(len(threads))
-        if len(threads) == 1:
-            raise RuntimeError("can't start new thread")
-        return run(executor, function, *arguments)
-
     path = tmp_path / "file"
     path.write_text("first")
     file = Watched(str(path), "key", bytes)
     path.write_text("the second")
-    monkeypatch.setattr(loop, "run_in_executor", without)
+    NoMore(monkeypatch, 1)
     assert [await file.look() for _ in range(2)] == [False, True]
     assert file.value == b"the second"
+
+
+def test_a_file_of_keys_on_a_disk_that_hangs_does_not_keep_the_process(tmp_path: Path) -> None:
+    path, answers, ended = tmp_path / "file", Event(), list[bool]()
+
+    def build(content: bytes) -> bytes:
+        if content == b"hangs":
+            ended.append(answers.wait(10))
+        return content
+
+    async def look() -> None:
+        file = Watched(str(path), "key", build)
+        path.write_text("hangs")
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0):
+                await file.look()
+
+    path.write_text("first")
+    try:
+        asyncio.run(look())
+        assert ended == []
+    finally:
+        answers.set()
