@@ -39,6 +39,9 @@ const SPARE: usize = 256;
 /// Certificates beside a peer's own: no chain has more than 7, some files have more. A session keeps them, with some
 /// 100 bytes for each beside its own.
 const MOST_OTHERS: usize = 31;
+/// Names of authorities that clients are told, so that they choose a certificate. Java takes no message above 32 KiB,
+/// others none above 64; without names, a client shows what it has.
+const MOST_NAMES: usize = 24 * 1024;
 /// Sessions of clients without tickets that are kept to be resumed.
 const KEPT_SESSIONS: usize = 1024;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
@@ -217,9 +220,13 @@ fn client_verifier(
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ClientCertVerifier>, Unusable> {
     let anchors = Arc::new(anchors(settings)?);
+    let names: usize = anchors.roots.iter().map(|each| each.subject.len()).sum();
     let mut builder = WebPkiClientVerifier::builder_with_provider(anchors, provider.clone())
         .with_crls(lists(settings))
         .enforce_revocation_expiration();
+    if names > MOST_NAMES {
+        builder = builder.clear_root_hint_subjects();
+    }
     if settings.verify == Verify::Optional {
         builder = builder.allow_unauthenticated();
     }

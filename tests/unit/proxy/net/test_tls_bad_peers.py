@@ -111,6 +111,13 @@ def test_a_certificate_that_is_itself_trusted_is_enough(pinned: Odd, version: in
     shown_by_a_broker(pinned, [pinned], version, check_name=False)
 
 
+@both_versions
+def test_a_client_connects_however_many_authorities_are_trusted(version: int) -> None:
+    key = root().key
+    many = [odd(authority=True, key=key, subject=f"{number:04}{'x' * 60}") for number in range(1200)]
+    shown_by_a_client(odd(root()), [*many, root()], version)
+
+
 def test_whoever_shows_a_trusted_certificate_of_version_1_has_to_have_its_key() -> None:
     pinned = first_version(odd())
     ours = new_session(trusting([pinned], brokers=False, version=TLS_1_2, check_name=False), "")
