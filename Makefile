@@ -10,7 +10,7 @@ STAGES := $(BIN)/python -m tests.support.stages
 # What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
 TEST := lint generated types broker real unit proxy
 REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest
-UNIT := $(addprefix tests/,unit property native test_layering.py)
+UNIT := $(addprefix tests/,unit property model native test_layering.py)
 # What the proxy promises, once each. Crowds, scarce machines, odd peers and walkthroughs of docs/ are for the rest.
 PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory bad_input broker_credentials \
   broker_faults broker_probes client_authentication client_cuts commands counted_relays direct_mode event_log \

@@ -1,0 +1,101 @@
+"""A permit of several nodes: every order in which a few clients ask, grow, leave, cancel and release, at small sizes.
+
+The rules stand in `permits.py`. Of them production has those of one node so far: the limiter's own machine
+(`tests/property/test_semaphore_machine.py`) holds it to them.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.model.permits import Client, Edges, Phase, Rules, State, circles, explore
+
+ALL = 2
+A, B, BOTH = (0, ALL), (1, ALL), (0, 1, ALL)
+SCENES = {
+    "two brokers below one limit": Rules((1, 2, 2), (Client(A), Client(A), Client(B), Client(B, 2), Client(A, 2))),
+    "grants of two a step": Rules((2, 2, 3), (Client(A), Client(A), Client(B, 3), Client(B)), a_step=2),
+    "growth": Rules((2, 3, 3), (Client(A, 1, (3,)), Client(A, 1, (2, 3)), Client(B, 1, (3, 4)), Client(B))),
+    "growth at nodes that overlap": Rules(
+        (2, 2, 4), (*[Client(BOTH, 1, (2, 3))] * 2, Client(A, 1, (3,)), Client(B, 2))
+    ),
+    "nodes that overlap": Rules((1, 1, 2), (Client(BOTH), Client(A), Client(A), Client(B), Client(B))),
+    "a reader that leaves its share": Rules(
+        (1, 1, 3),
+        (Client(BOTH, 1, (2,), leaves=1), Client(B, leaves=1), Client(B, 1, (3,)), Client(A)),
+    ),
+    "a part for keys that hold nothing": Rules(
+        (2, 2, 3),
+        (*[Client(A, key="many")] * 2, Client(A, key="few"), Client(B, 2, key="many"), Client(B, key="few")),
+        kept=(1, 0, 1),
+    ),
+}
+
+
+def checked(rules: Rules) -> Edges:
+    """Explore all, and check each state: who goes who may, what is held, and that releases alone end everything."""
+
+    def check(state: State) -> None:
+        assert state.more or rules.next(state) is None, "somebody could go, and nobody will look"
+        for node, limit in enumerate(rules.limits):
+            above = [
+                dict(zip(rules.clients[who].nodes, state.slots[who].booked, strict=True))[node] - before
+                for at, who, before in state.over
+                if at == node
+            ]
+            assert rules.held(state, node) - sum(above) <= limit, "above its limit, and not by one overshoot"
+            assert len(above) <= 1
+        drained(rules, state)
+
+    return explore(rules, check)
+
+
+def drained(rules: Rules, state: State) -> None:
+    """Let all who hold something give it back, and nobody ask or give up."""
+    while state.slots != rules.start().slots:
+        moves = [after for what, _, after in rules.moves(state) if what in ("release", "go on")]
+        assert moves, f"all wait for each other: {state}"
+        state = moves[0]
+    assert (state.line, state.growers, state.over) == ((), (), frozenset())
+
+
+def starved(rules: Rules, edges: Edges) -> set[int]:
+    """Return who may wait for ever while each of the others who holds something gives it back now and then.
+
+    Where a part is kept, a key that holds something gives way to those that hold nothing for as long as they come.
+    """
+    found = set()
+    for who in range(len(rules.clients)):
+        key = rules.clients[who].key
+        waits = {
+            state
+            for state in edges
+            if state.slots[who].phase in (Phase.WAITS, Phase.GROWS)
+            and not (rules.kept and any(rules.held(state, node, key) for node in range(len(rules.limits))))
+        }
+        for circle in circles(edges, waits):
+            rests = list[bool]()
+            for other in range(len(rules.clients)):
+                phases = {state.slots[other].phase for state in circle}
+                # One whose growth waits all the time cannot give anything back.
+                rests.append(other == who or bool(phases & {Phase.IDLE, Phase.WAITS}) or phases == {Phase.GROWS})
+            if all(rests) and any(not state.more for state in circle):
+                found.add(who)
+    return found
+
+
+@pytest.mark.parametrize("name", SCENES)
+def test_nobody_waits_for_ever_and_nothing_is_left_whatever_happens_in_which_order(name: str) -> None:
+    rules = SCENES[name]
+    edges = checked(rules)
+    assert not starved(rules, edges)
+
+
+def test_who_is_held_up_at_one_node_would_wait_for_ever_if_others_took_of_those_before() -> None:
+    rules = replace(SCENES["nodes that overlap"], holds_what_it_passed=False)
+    assert starved(rules, checked(rules)) == {0}
+
+
+def test_a_step_that_is_forgotten_leaves_somebody_who_could_go() -> None:
+    with pytest.raises(AssertionError, match="nobody will look"):
+        checked(replace(SCENES["two brokers below one limit"], goes_on=False))
