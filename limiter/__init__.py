@@ -1,11 +1,10 @@
 """The memory limiter of PIP-442: futures and integers, no Pulsar, no sockets, no clock and no metrics library.
 
 May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
-memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `queue`
-and `fair_queue` (which waiter is next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit`
-(a caller's handle); `statistics` and `observer` are for those who look, `clock` and `errors` for all. Apart from these
-stand `soft_pool` (KIP-72: grants while anything is free), and `fair_line` (items in turns by a path of keys), of which
-lines of the proxy are made.
+memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `acquires`
+(which acquire is next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit` (a caller's
+handle); `statistics` and `observer` are for those who look, `clock` and `errors` for all. All that waits in turns waits
+in a `fair_line`, in the proxy, too. Apart from these stands `soft_pool` (KIP-72: grants while anything is free).
 
 Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/kernel*.py`. Change both;
 `tests/property/test_replay_limiter.py` runs both on the same input.

@@ -1,9 +1,10 @@
 """A line in which keys take turns: those of the first level of a path, and below each of them those of the next.
 
 Rules:
-- At each level deficit round robin by cost. A key has a quantum a round; it is served while any of it is left, and sits
-  out the rounds that it has used beyond. Rounds that nobody can use are skipped. A key that begins to wait has its
-  first turn behind all others, so a light key waits for one turn of each. The items of a path are first in, first out.
+- At each level deficit round robin by cost, which is told when an item is served. A key has a quantum a round; it is
+  served while any of it is left, and sits out the rounds that it has used beyond. Rounds that nobody can use are
+  skipped. A key that begins to wait has its first turn behind all others, so a light key waits for one turn of each.
+  The items of a path are first in, first out.
 - A path may be charged without an item (`spend`), and get that back: no credit, and nothing of the turn that it has. A
   charge counts where somebody waits for a turn, and until nobody waits there: else it delays nobody.
 - Only a path with items costs memory, or one that owes: of those `MOST_DEBTORS`, then the one looked at longest ago is
@@ -11,16 +12,15 @@ Rules:
 - A path that is parked is passed over, and holds up nobody else.
 - Paths may be put in band 1: they take turns with each other, and have one turn in four while others wait.
 
-No path may be the beginning of another one. Who asks for the next item books and grants: nothing here does.
-All but `longest` is O(depth), amortized; no call makes a tuple.
+No path may be the beginning of another one; a line whose only path is `()` is first in, first out. Who asks for the
+next item books and grants: nothing here does. All but `longest`, `keys`, `set_quantum` and a walk through all is
+O(depth), amortized; no call makes a tuple.
 """
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Hashable
-from typing import Final, Generic, TypeVar
-
-from limiter.queue import LinkedList
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 __all__ = ["MOST_DEBTORS", "Entry", "FairLine", "Path"]
 
@@ -34,30 +34,79 @@ T = TypeVar("T")
 Path = tuple[Hashable, ...]
 
 
+class Linked(Protocol):
+    """What may be in a list: `queue` is the list that it is in, or None; its links belong to that list."""
+
+    queue: Any
+    previous: Any
+    next: Any
+
+
+L = TypeVar("L", bound=Linked)
+
+
+class _LinkedList(Generic[L]):
+    """Members in order, of which any can leave in constant time."""
+
+    __slots__ = ("head", "last")
+
+    def __init__(self) -> None:
+        self.head: L | None = None
+        self.last: L | None = None
+
+    def __iter__(self) -> Iterator[L]:
+        member = self.head
+        while member is not None:
+            yield member
+            member = member.next
+
+    def push(self, member: L) -> None:
+        """Append a member."""
+        last = self.last
+        member.queue = self
+        member.previous = last
+        if last is None:
+            self.head = member
+        else:
+            last.next = member
+        self.last = member
+
+    def remove(self, member: L) -> None:
+        """Remove a member from any place."""
+        before, after = member.previous, member.next
+        if before is None:
+            self.head = after
+        else:
+            before.next = after
+        if after is None:
+            self.last = before
+        else:
+            after.previous = before
+        member.queue = member.previous = member.next = None
+
+
 class Entry(Generic[T]):
-    """An item that waits, or has waited."""
+    """An item that has no links of its own."""
 
-    __slots__ = ("cost", "item", "next", "previous", "queue")
+    __slots__ = ("item", "next", "previous", "queue")
 
-    def __init__(self, item: T, cost: float) -> None:
+    def __init__(self, item: T) -> None:
         self.item = item
-        self.cost = cost
-        # The key that it waits at, and its neighbours there.
-        self.queue: _Key[T] | None = None
-        self.previous: Entry[T] | None = None
-        self.next: Entry[T] | None = None
+        self.queue: Any = None
+        self.previous: Any = None
+        self.next: Any = None
 
 
-class _Key(LinkedList[Entry[T]]):
+class _Key(_LinkedList[L]):
     """A key at some level: the list of the items that wait at it, or else the keys below it."""
 
     __slots__ = ("band", "below", "latest", "level", "name", "next", "parked", "previous", "queue", "spent", "waiting")
 
-    def __init__(self, name: Hashable, level: "_Level[T] | None") -> None:
+    def __init__(self, name: Hashable, level: "_Level[L] | None") -> None:
         super().__init__()
         self.name = name
         self.level = level
-        self.below: _Level[T] | None = None
+        self.below: _Level[L] | None = None
         # What it has spent, on a scale that is common to all keys of its level: round r begins at r quanta.
         self.spent: float = 0
         # The items that wait at it and below, and the number of the latest that came.
@@ -65,9 +114,9 @@ class _Key(LinkedList[Entry[T]]):
         self.parked = False
         self.band = 0
         # The round that it has its turn in, and its neighbours there.
-        self.queue: LinkedList[_Key[T]] | None = None
-        self.previous: _Key[T] | None = None
-        self.next: _Key[T] | None = None
+        self.queue: _LinkedList[_Key[L]] | None = None
+        self.previous: _Key[L] | None = None
+        self.next: _Key[L] | None = None
 
     def has_next(self) -> bool:
         """Return whether it has an item that may be next."""
@@ -75,13 +124,8 @@ class _Key(LinkedList[Entry[T]]):
             return False
         return self.head is not None or (self.below is not None and self.below.first() is not None)
 
-    @property
-    def last(self) -> Entry[T] | None:
-        """Return the item that came last."""
-        return self._tail
 
-
-class _Ring(Generic[T]):
+class _Ring(Generic[L]):
     """Keys that have a turn, in rounds."""
 
     __slots__ = ("_order", "_quantum", "_rounds", "start")
@@ -91,10 +135,10 @@ class _Ring(Generic[T]):
         # The beginning of the round behind that of the last turn.
         self.start = quantum
         # The rounds by number, and a heap of these numbers, each once.
-        self._rounds: dict[int, LinkedList[_Key[T]]] = {}
+        self._rounds: dict[int, _LinkedList[_Key[L]]] = {}
         self._order: list[int] = []
 
-    def first(self) -> _Key[T] | None:
+    def first(self) -> _Key[L] | None:
         """Return the key whose turn it is."""
         order = self._order
         while order:
@@ -103,7 +147,12 @@ class _Ring(Generic[T]):
             del self._rounds[heapq.heappop(order)]
         return None
 
-    def join(self, key: _Key[T], keys: int) -> None:
+    def __iter__(self) -> Iterator[_Key[L]]:
+        """Yield the keys in the order of their turns."""
+        for number in sorted(self._rounds):
+            yield from self._rounds[number]
+
+    def join(self, key: _Key[L], keys: int) -> None:
         """Append a key to the next round, or to a later one if it owes; its level has `keys` keys."""
         if key.spent < self.start:
             key.spent = self.start
@@ -112,7 +161,7 @@ class _Ring(Generic[T]):
         if round_ is None:
             if len(self._order) > 2 * keys + 8:
                 self._drop_empty_rounds()
-            round_ = self._rounds[number] = LinkedList()
+            round_ = self._rounds[number] = _LinkedList()
             heapq.heappush(self._order, number)
         round_.push(key)
 
@@ -125,24 +174,24 @@ class _Ring(Generic[T]):
         self._order = sorted(self._rounds)
 
 
-class _Level(Generic[T]):
+class _Level(Generic[L]):
     """The keys below one key; those of each band have turns of their own."""
 
     __slots__ = ("_quantum", "_rings", "_turns", "keys", "owner")
 
-    def __init__(self, owner: _Key[T], quantum: float) -> None:
+    def __init__(self, owner: _Key[L], quantum: float) -> None:
         self.owner = owner
         self._quantum = quantum
-        self.keys: dict[Hashable, _Key[T]] = {}
-        self._rings: list[_Ring[T]] = [_Ring(quantum)]
+        self.keys: dict[Hashable, _Key[L]] = {}
+        self._rings: list[_Ring[L]] = [_Ring(quantum)]
         # The turns of band 0 that band 1 has waited for since its own.
         self._turns = 0
 
-    def start(self, key: _Key[T]) -> float:
+    def start(self, key: _Key[L]) -> float:
         """Return the beginning of the next round of a key's band."""
         return self._rings[key.band].start
 
-    def first(self) -> _Key[T] | None:
+    def first(self) -> _Key[L] | None:
         """Return the key whose turn it is."""
         first = self._rings[0].first()
         if len(self._rings) > 1 and (first is None or self._turns == BEHIND_AFTER):
@@ -150,24 +199,49 @@ class _Level(Generic[T]):
             return first if behind is None else behind
         return first
 
-    def join(self, key: _Key[T]) -> None:
+    def join(self, key: _Key[L]) -> None:
         """Give a key its turn."""
         self._rings[key.band].join(key, len(self.keys))
 
-    def move(self, key: _Key[T]) -> None:
+    def move(self, key: _Key[L]) -> None:
         """Give a key another turn instead of the one that it has."""
         assert key.queue is not None, "the key has a turn"
         key.queue.remove(key)
         self.join(key)
 
-    def charge(self, key: _Key[T], cost: float) -> None:
+    def charge(self, key: _Key[L], cost: float) -> None:
         """Charge the key whose turn it is."""
         if len(self._rings) > 1 and self._rings[1 - key.band].first() is not None:
             self._turns = 0 if key.band else self._turns + 1
         self._rings[key.band].begin_round()
         key.spent += cost
 
-    def change_band(self, key: _Key[T], band: int) -> None:
+    def set_quantum(self, quantum: float) -> None:
+        """Change what a key uses in a turn; turns keep their order, and who owes owes the same."""
+        turns = [key for ring in self._rings for key in ring]
+        for key in self.keys.values():
+            key.spent = quantum + max(0, key.spent - self.start(key))
+        self._quantum = quantum
+        self._rings = [_Ring(quantum) for _ in self._rings]
+        for key in turns:
+            self.move(key)
+        for key in self.keys.values():
+            if key.below is not None:
+                key.below.set_quantum(quantum)
+
+    def first_of_each(self) -> list[L]:
+        """Return the first member of each path: in the order of turns, and then of those that have none."""
+        turns = [key for ring in self._rings for key in ring]
+        turns += [key for key in self.keys.values() if key.queue is None]
+        found: list[L] = []
+        for key in turns:
+            if key.head is not None:
+                found.append(key.head)
+            if key.below is not None:
+                found += key.below.first_of_each()
+        return found
+
+    def change_band(self, key: _Key[L], band: int) -> None:
         """Give a key turns with those of a band; it owes what it owed."""
         if band == len(self._rings):
             self._rings.append(_Ring(self._quantum))
@@ -177,23 +251,36 @@ class _Level(Generic[T]):
             self.move(key)
 
 
-class FairLine(Generic[T]):
-    """Items that wait in turns by path; `quantum`, a whole number, is what a key uses in a turn; costs are above 0."""
+class FairLine(Generic[L]):
+    """What waits in turns by path; `quantum`, a whole number, is what a key uses in a turn; costs are above 0.
+
+    To iterate is to get the first of each path in the order of the turns, those without a turn last; then the
+    second of each, and so on. Nobody may come or go meanwhile.
+    """
 
     __slots__ = ("_arrivals", "_debtors", "_quantum", "_root")
 
     def __init__(self, quantum: float = 1) -> None:
         self._quantum = quantum
-        self._root: _Key[T] = _Key(None, None)
+        self._root: _Key[L] = _Key(None, None)
         self._arrivals = 0
         # Keys that owe and have no items. A plain dict would look through all keys removed from its front.
-        self._debtors: OrderedDict[_Key[T], None] = OrderedDict()
+        self._debtors: OrderedDict[_Key[L], None] = OrderedDict()
 
     def __len__(self) -> int:
         return self._root.waiting
 
-    def push(self, path: Path, item: T, cost: float = 1) -> Entry[T]:
-        """Append an item to its path."""
+    def __iter__(self) -> Iterator[L]:
+        root = self._root
+        members: list[L] = [] if root.head is None else [root.head]
+        members += [] if root.below is None else root.below.first_of_each()
+        while members:
+            yield from members
+            members = [member.next for member in members if member.next is not None]
+
+    def push(self, path: Path, member: L) -> L:
+        """Append a member to its path, and return it."""
+        assert member.queue is None, "it is in no line"
         self._arrivals += 1
         key = self._root
         key.waiting += 1
@@ -209,34 +296,37 @@ class FairLine(Generic[T]):
             key = found
             key.waiting += 1
             key.latest = self._arrivals
-        entry = Entry(item, cost)
-        key.push(entry)
+        key.push(member)
         self._wake(key)
-        return entry
+        return member
 
-    def head(self) -> Entry[T] | None:
-        """Return the entry that is next; None if all that wait are parked, or nobody waits."""
+    def head(self) -> L | None:
+        """Return the member that is next; None if all that wait are parked, or nobody waits."""
         key = self._root
         while key.below is not None and (first := key.below.first()) is not None:
             key = first
         return key.head
 
-    def pop(self) -> T:
-        """Remove and return the item that is next, and charge its path; there must be one."""
-        entry = self.head()
-        assert entry is not None, "an item may be next"
-        self._leave(entry, entry.cost)
-        return entry.item
+    def pop(self, cost: float = 1) -> L:
+        """Remove and return the member that is next, and charge its path; there must be one."""
+        head = self.head()
+        assert head is not None, "a member may be next"
+        self.remove(head, cost)
+        return head
 
     def skip(self) -> None:
-        """Charge the path whose turn it is, if there is one, and leave its item in the line."""
-        entry = self.head()
-        if entry is not None and entry.queue is not None:
-            self._climb(entry.queue, cost=entry.cost)
+        """Charge the path whose turn it is for a member, if there is one, and leave that in the line."""
+        if (head := self.head()) is not None:
+            self._climb(head.queue, cost=1)
 
-    def remove(self, entry: Entry[T]) -> bool:
-        """Remove an entry from any place, at no cost; return False if it does not wait."""
-        return self._leave(entry)
+    def remove(self, member: L, cost: float = 0) -> bool:
+        """Remove a member from any place; return False if it does not wait. Who is next may have a turn's cost."""
+        key: _Key[L] | None = member.queue
+        if key is None:
+            return False
+        key.remove(member)
+        self._climb(key, left=1, cost=cost)
+        return True
 
     def waiting(self, path: Path) -> int:
         """Return how many items wait at a path, or at those that it begins."""
@@ -277,38 +367,49 @@ class FairLine(Generic[T]):
             elif key.queue is not None and before != key.spent >= start:
                 level.move(key)
 
-    def longest(self) -> Entry[T] | None:
-        """Return the last entry of the path with most: of the key with most at the first level, and so on below it.
+    def is_behind(self, path: Path) -> bool:
+        """Return whether the first key of a path owes so much that its turn is in a later round than the next one."""
+        level = self._root.below
+        key = None if level is None else level.keys.get(path[0])
+        first = None if level is None else level.first()
+        return key is not None and first is not None and key.spent // self._quantum > first.spent // self._quantum
+
+    def keys(self) -> tuple[int, float]:
+        """Return how many keys of the first level have items, and what all keys there owe beyond their next turn."""
+        level = self._root.below
+        keys = [] if level is None else [(key, max(0, key.spent - level.start(key))) for key in level.keys.values()]
+        return sum(key.waiting > 0 for key, _ in keys), sum(owed for _, owed in keys)
+
+    def set_quantum(self, quantum: float) -> None:
+        """Change what a key uses in a turn; turns keep their order, and who owes owes the same."""
+        self._quantum = quantum
+        if self._root.below is not None:
+            self._root.below.set_quantum(quantum)
+
+    def longest(self) -> L | None:
+        """Return the last member of the path with most: of the key with most at the first level, and so on below it.
 
         Of several such keys it is one of band 1, or else the one that grew last: who comes to a line that is full is
-        pushed, and then this entry goes, which may be the newcomer's. Linear in the keys of each level on the way.
+        pushed, and then this one goes, which may be the newcomer's. Linear in the keys of each level on the way.
         """
         key = self._root
         while key.below is not None:
             key = max(key.below.keys.values(), key=lambda each: (each.waiting, each.band, each.latest))
         return key.last
 
-    def _find(self, path: Path) -> _Key[T] | None:
-        key: _Key[T] | None = self._root
+    def _find(self, path: Path) -> _Key[L] | None:
+        key: _Key[L] | None = self._root
         for name in path:
             key = key.below.keys.get(name) if key is not None and key.below is not None else None
         return key
 
-    def _leave(self, entry: Entry[T], cost: float = 0) -> bool:
-        key = entry.queue
-        if key is None:
-            return False
-        key.remove(entry)
-        self._climb(key, left=1, cost=cost)
-        return True
-
-    def _wake(self, key: _Key[T]) -> None:
+    def _wake(self, key: _Key[L]) -> None:
         """Give turns to a key that has something now, and to those above it."""
         while key.level is not None and key.queue is None and key.has_next():
             key.level.join(key)
             key = key.level.owner
 
-    def _climb(self, key: _Key[T], left: int = 0, cost: float = 0) -> None:
+    def _climb(self, key: _Key[L], left: int = 0, cost: float = 0) -> None:
         """Put a key and those above it where they belong now: in a round, aside, among those that owe, or nowhere.
 
         `left` items have left it; `cost` is that of its turn, if it had one.
@@ -336,7 +437,7 @@ class FairLine(Generic[T]):
             self._debtors.move_to_end(debtor)
             self._keep_or_drop(debtor)
 
-    def _end_debts_below(self, key: _Key[T]) -> None:
+    def _end_debts_below(self, key: _Key[L]) -> None:
         """End the debts of keys below one where nobody waits."""
         if key.below is not None:
             for debtor in key.below.keys.values():
@@ -345,7 +446,7 @@ class FairLine(Generic[T]):
             key.below.keys.clear()
             key.below = None
 
-    def _keep_or_drop(self, key: _Key[T]) -> None:
+    def _keep_or_drop(self, key: _Key[L]) -> None:
         """Remember a key without items only while it owes."""
         key.parked = False
         if key.level is not None and key.band:
@@ -357,7 +458,7 @@ class FairLine(Generic[T]):
         if len(self._debtors) > MOST_DEBTORS:
             self._forget(next(iter(self._debtors)))
 
-    def _forget(self, key: _Key[T]) -> None:
+    def _forget(self, key: _Key[L]) -> None:
         self._debtors.pop(key, None)
         if key.level is not None:
             del key.level.keys[key.name]

@@ -1,4 +1,4 @@
-"""The permit, and the waiters that end in a permit: futures that know their place in a queue.
+"""The permit, and the waiters that end in a permit: futures that know their place in line.
 
 Neither decides anything: only the semaphore that made a permit or a waiter writes its fields. Permits and waiters share
 a module because each names the other: a permit has the waiter of its growth, and a waiter ends in a permit.
@@ -7,29 +7,14 @@ a module because each names the other: a permit has the waiter of its growth, an
 import asyncio
 from collections.abc import Coroutine, Hashable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from limiter.errors import ForeignPermit, PermitAcquireError, PermitBusy
-from limiter.queue import WaiterQueue
 
-__all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "PermitOwner", "Waiter", "misuse_of"]
+if TYPE_CHECKING:
+    from limiter.semaphore import AsyncSemaphore
 
-
-class PermitOwner(Protocol):
-    """The part of a semaphore that a permit calls."""
-
-    name: str
-
-    def release(self, permit: "Permit") -> None:
-        """Release all that `permit` holds."""
-
-    def update(
-        self, permit: "Permit", n: int, *, timeout_seconds: float | None = None
-    ) -> Coroutine[Any, Any, "Permit"]:
-        """Change `permit` to `n`, waiting if need be."""
-
-    def try_update(self, permit: "Permit", n: int) -> bool:
-        """Change `permit` to `n` if that needs no waiting."""
+__all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "Waiter", "misuse_of"]
 
 
 class Permit:
@@ -41,7 +26,7 @@ class Permit:
 
     __slots__ = ("grow_waiter", "key", "owner", "released", "requested", "size")
 
-    def __init__(self, owner: PermitOwner, requested: int, key: Hashable) -> None:
+    def __init__(self, owner: "AsyncSemaphore", requested: int, key: Hashable) -> None:
         self.owner = owner
         self.requested = requested
         self.size = 0  # until the ledger has booked it
@@ -87,32 +72,34 @@ _Outcome = asyncio.Future[Permit | PermitAcquireError]
 
 
 class Waiter(_Outcome):
-    """A future that knows its place in a queue and leaves the queue in the moment of `cancel()`.
+    """A future that knows its place in line and leaves it in the moment of `cancel()`.
 
     `Task.cancel` calls `cancel` on the future that the task awaits, so the place is free before the task runs again; a
     plain future would keep the place until then. Errors are set as results, too: asyncio logs an exception of a future
     that no task awaits any more as lost.
     """
 
-    __slots__ = ("deadline", "next", "previous", "queue", "queued_at", "size")
+    __slots__ = ("deadline", "next", "owner", "previous", "queue", "queued_at", "size")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float) -> None:
+    def __init__(
+        self, owner: "AsyncSemaphore", loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float
+    ) -> None:
         super().__init__(loop=loop)
+        self.owner = owner
         self.size = size  # the size asked for; of a growth the new total
         self.queued_at = queued_at
         self.deadline = deadline
-        self.queue: WaiterQueue[Any] | None = None
-        # The queue owns the links: only the queue knows which kind of waiter it holds.
+        # Its place in line: None once it has left.
+        self.queue: Any = None
         self.previous: Any = None
         self.next: Any = None
 
     def cancel(self, msg: object = None) -> bool:
-        """Leave the queue at once and end as cancelled; return False if there is an outcome already."""
-        queue = self.queue
+        """Leave the line at once and end as cancelled; return False if there is an outcome already."""
         if not super().cancel(msg):
             return False
-        if queue is not None:
-            queue.on_cancel(self)
+        if self.queue is not None:
+            self.owner.leave(self)
         return True
 
     def __lt__(self, other: "Waiter") -> bool:
@@ -120,22 +107,22 @@ class Waiter(_Outcome):
 
 
 class AcquireWaiter(Waiter):
-    """The waiter of an acquire.
+    """The waiter of an acquire; `about` is its purpose."""
 
-    `arrival` is its place in the order of all arrivals, set where keys are served in turns; `turn` is its key's turn
-    inside a site. `about` is its purpose.
-    """
-
-    __slots__ = ("about", "arrival", "key", "turn")
+    __slots__ = ("about", "key")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, key: Hashable
+        self,
+        owner: "AsyncSemaphore",
+        loop: asyncio.AbstractEventLoop,
+        size: int,
+        queued_at: float,
+        deadline: float,
+        key: Hashable,
     ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
+        super().__init__(owner, loop, size, queued_at, deadline)
         self.key = key
         self.about: Hashable = None
-        self.arrival = 0
-        self.turn = 0
 
 
 class GrowWaiter(Waiter):
@@ -144,14 +131,14 @@ class GrowWaiter(Waiter):
     __slots__ = ("permit", "previous_size")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float, permit: Permit
+        self, permit: Permit, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float
     ) -> None:
-        super().__init__(loop, size, queued_at, deadline)
+        super().__init__(permit.owner, loop, size, queued_at, deadline)
         self.permit = permit
         self.previous_size = permit.size
 
 
-def misuse_of(permit: Permit, by: PermitOwner) -> ForeignPermit:
+def misuse_of(permit: Permit, by: "AsyncSemaphore") -> ForeignPermit:
     """Return the error for a permit that the semaphore `by` must not use."""
     if permit.owner is not by:
         return ForeignPermit(f"{by.name} limiter: expected a permit of its own, got {permit!r}")

@@ -1,9 +1,10 @@
 """The weighted asynchronous semaphore of PIP-442: which request waits, and which request is served next.
 
 Rules:
-- Acquires are served first in, first out, or in turns by key (`limiter.fair_queue`). A head that does not fit holds up
+- Acquires are served first in, first out, or in turns by key (`limiter.acquires`). A head that does not fit holds up
   the waiters after it, or large requests would starve. Whenever a waiter leaves, the next waiter is looked at.
-- Book before waking: the call that frees permits books them for the waiter, so that no other call can take them.
+- Book before waking: the call that frees permits books them for the waiters, so that no other call can take them. One
+  call serves `MOST_AT_ONCE`, and the loop's next step those that are left; nobody passes them meanwhile.
 - Growth of a held permit goes before acquires: only growth lets the holder finish and release. A single
   permit may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
 - An acquire larger than the whole limit waits until nothing is held and passes alone, clamped to the limit.
@@ -14,6 +15,7 @@ Rules:
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 
+from limiter.acquires import AcquireLine
 from limiter.clock import Clock
 from limiter.deadlines import Deadlines
 from limiter.errors import (
@@ -23,14 +25,16 @@ from limiter.errors import (
     PermitAcquireQueueFull,
     PermitAcquireTimeout,
 )
-from limiter.fair_queue import FairQueue
+from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
 from limiter.observer import EventCounter, LimiterObserver
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
-from limiter.queue import WaiterQueue
 from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
 
-__all__ = ["AsyncSemaphore"]
+__all__ = ["MOST_AT_ONCE", "AsyncSemaphore"]
+
+# A grant takes some microseconds: so many are a fraction of a millisecond.
+MOST_AT_ONCE = 64
 
 
 class AsyncSemaphore:
@@ -43,8 +47,8 @@ class AsyncSemaphore:
     """
 
     __slots__ = (
-        "_acquirers", "_clock", "_counter", "_deadlines", "_fair_queue", "_growers", "_ledger", "closed", "max_queue",
-        "name", "timeout_seconds",
+        "_acquirers", "_clock", "_counter", "_deadlines", "_goes_on", "_growers", "_ledger", "_waiting", "closed",
+        "max_queue", "name", "timeout_seconds",
     )  # fmt: skip
 
     def __init__(
@@ -67,11 +71,11 @@ class AsyncSemaphore:
         self.closed = False
         self._ledger = Ledger(limit, kept_of)
         self._counter = EventCounter(observer)
-        self._fair_queue: FairQueue | None = None  # `_acquirers` again, if keys share
-        self._acquirers: WaiterQueue[AcquireWaiter] | FairQueue = WaiterQueue(self._leave)
-        self._growers: WaiterQueue[GrowWaiter] = WaiterQueue(self._leave)
+        self._acquirers = AcquireLine(self._ledger, share_by_key, self._percent(key_cap_percent))
+        self._growers: FairLine[GrowWaiter] = FairLine()
         self._deadlines = Deadlines(clock, self._expire)
-        self.set_sharing(share_by_key, key_cap_percent)
+        self._waiting = 0  # acquires and growth
+        self._goes_on = False
 
     # Requests
 
@@ -85,14 +89,9 @@ class AsyncSemaphore:
         if self.closed:
             raise self._error(PermitAcquireAlreadyClosed, n)
         hash(key)  # raised later, the TypeError would leave a half-made booking
-        fair_queue = self._fair_queue
-        if n and (self._acquirers.head is not None if fair_queue is None else not fair_queue.admits(key, n)):
-            return None
         size = self._ledger.room_for(n)
-        if size == MUST_WAIT:
+        if size == MUST_WAIT or (n and not self._acquirers.passes(key, n, size)):
             return None
-        if size and fair_queue is not None:
-            fair_queue.spend_unqueued(key, size)
         return self._book(n, size, key, 0.0)
 
     async def acquire(
@@ -139,7 +138,7 @@ class AsyncSemaphore:
             if not self._ledger.may_grow(permit, n):
                 return False
             self._grow(permit, n, 0.0)
-            if self._fair_queue is not None:
+            if self._waiting:
                 self._serve()  # a key in deficit, or at its cap now, gives way to others
         elif n < permit.size:
             self._shrink(permit, n)
@@ -186,10 +185,8 @@ class AsyncSemaphore:
             self._counter.count_cancelled()
             self._fail(permit.grow_waiter, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
-        if self._fair_queue is not None:
-            self._fair_queue.on_freed(permit.key)
         self._counter.note_released()
-        self._serve()
+        self._look_again(permit.key)
 
     def notify_waits(self, callback: Callable[[], None]) -> None:
         """Call `callback` whenever an acquire or a growth begins to wait; the rules of `LimiterObserver` hold."""
@@ -200,8 +197,7 @@ class AsyncSemaphore:
     def set_limit(self, limit: int) -> None:
         """Change the limit and serve the waiters that fit now; a limit below what is held shrinks no permit."""
         self._ledger.set_limit(limit)
-        if self._fair_queue is not None:
-            self._fair_queue.limit_changed()
+        self._acquirers.measure()
         self._serve()
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
@@ -211,17 +207,13 @@ class AsyncSemaphore:
         Waiters stay, in the order of their arrival; deficits end with the sharing. Raises ValueError for a cap outside
         1 to 100. Source: docs/adr/0007.
         """
-        if not 1 <= key_cap_percent <= 100:
-            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
-        if share_by_key and self._fair_queue is not None:
-            self._fair_queue.set_cap(key_cap_percent)
-        elif share_by_key is not (self._fair_queue is not None):
-            waiters = self._acquirers.drain()
-            self._fair_queue = FairQueue(self._ledger, key_cap_percent, self._leave) if share_by_key else None
-            self._acquirers = WaiterQueue(self._leave) if self._fair_queue is None else self._fair_queue
-            for waiter in waiters:
-                self._acquirers.push(waiter)
+        self._acquirers.set_sharing(share_by_key, self._percent(key_cap_percent))
         self._serve()
+
+    def _percent(self, cap: int) -> int:
+        if not 1 <= cap <= 100:
+            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {cap}")
+        return cap
 
     def close(self) -> None:
         """Refuse every later request and fail all waiters with PermitAcquireAlreadyClosed; a second call does nothing.
@@ -229,54 +221,58 @@ class AsyncSemaphore:
         Held permits stay valid: they may shrink and must be released.
         """
         self.closed = True
-        waiters: list[Waiter] = [*self._growers.drain(), *self._acquirers.drain()]
+        waiters: list[Waiter] = [*self._growers, *self._acquirers]
+        for waiter in waiters:
+            self._take_out(waiter)
         for waiter in waiters:
             self._fail(waiter, PermitAcquireAlreadyClosed)
         self._deadlines.close()
 
     # Serving
 
+    def _look_again(self, key: Hashable) -> None:
+        """Serve who may go now that a key holds less."""
+        if self._waiting:
+            self._acquirers.freed(key)
+            self._serve()
+
     def _serve(self) -> None:
-        """Grant what may be granted now, growth first.
+        """Grant what may be granted now, growth first."""
+        granted: Waiter | None = None
+        for _ in range(MOST_AT_ONCE):
+            granted = self._grant_next()
+            if granted is None:
+                return
+        if granted is not None and not self._goes_on:
+            self._goes_on = True
+            granted.get_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._serve()
+
+    def _grant_next(self) -> Waiter | None:
+        """Grant what is next, and return its waiter; None if nobody may go.
 
         Growth waits only while another permit overshoots, that is above the limit: nothing else fits then, neither
-        later growth nor an acquire, so the calls that do not wait need not look at the growers.
+        later growth nor an acquire, so the calls that do not wait need not look at the growers. Growth of a key in
+        deficit lets the next acquire that fits go first, and loses only that room: the first grower is granted in the
+        same step, as an overshoot if need be.
         """
-        growers, acquirers, ledger = self._growers, self._acquirers, self._ledger
-        if self._fair_queue is not None:
-            self._serve_in_turns(self._fair_queue)
-            return
-        while (grower := growers.head) is not None:
-            if not ledger.may_grow(grower.permit, grower.size):
-                return
-            self._grant_grow(grower)
-        while (acquirer := acquirers.head) is not None:
-            size = ledger.room_for(acquirer.size)
-            if size == MUST_WAIT:
-                return
-            self._unlink(acquirer)
-            waited = self._clock.time() - acquirer.queued_at
-            acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
-
-    def _serve_in_turns(self, fair_queue: FairQueue) -> None:
-        """Serve as `_serve` does, but growth of a key in deficit lets the next acquire that fits go first.
-
-        Growth loses only that room: the first grower is granted in the same call, as an overshoot if need be.
-        """
-        ledger = self._ledger
-        while True:
-            grower, acquirer = self._growers.head, fair_queue.head
-            if acquirer is not None and (grower is None or fair_queue.in_deficit(grower.permit.key)):
-                size = ledger.room_for(acquirer.size)
-                if size != MUST_WAIT:
-                    fair_queue.grant(acquirer, size)
-                    self._deadlines.forget(acquirer)
-                    waited = self._clock.time() - acquirer.queued_at
-                    acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
-                    continue
-            if grower is None or not ledger.may_grow(grower.permit, grower.size):
-                return
-            self._grant_grow(grower)
+        grower = self._growers.head()
+        if grower is None or self._acquirers.is_behind(grower.permit.key):
+            acquirer = self._acquirers.next()
+            if acquirer is not None and (size := self._ledger.room_for(acquirer.size)) != MUST_WAIT:
+                self._acquirers.grant(acquirer, size)
+                self._waiting -= 1
+                self._deadlines.forget(acquirer)
+                waited = self._clock.time() - acquirer.queued_at
+                acquirer.set_result(self._book(acquirer.size, size, acquirer.key, waited))
+                return acquirer
+        if grower is None or not self._ledger.may_grow(grower.permit, grower.size):
+            return None
+        self._grant_grow(grower)
+        return grower
 
     def _grant_grow(self, grower: GrowWaiter) -> None:
         self._unlink(grower)
@@ -293,17 +289,15 @@ class AsyncSemaphore:
     def _grow(self, permit: Permit, n: int, wait_seconds: float) -> None:
         grown = n - permit.size
         self._ledger.resize(permit, n)
-        if self._fair_queue is not None:
-            self._fair_queue.spend(permit.key, grown)
+        if self._waiting:
+            self._acquirers.spend(permit.key, grown)
         self._counter.count_granted(wait_seconds)
         self._counter.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
-        if self._fair_queue is not None:
-            self._fair_queue.on_freed(permit.key)
         self._counter.note_updated()
-        self._serve()
+        self._look_again(permit.key)
 
     def _abandon(self, waiter: Waiter) -> None:
         """Undo the grant of a waiter whose task will not take it; do nothing if there was no grant."""
@@ -319,8 +313,7 @@ class AsyncSemaphore:
             old_size = waiter.previous_size
         if permit.released:
             return
-        if self._fair_queue is not None:
-            self._fair_queue.spend(permit.key, old_size - permit.size)
+        self._acquirers.spend(permit.key, old_size - permit.size)
         if isinstance(waiter, GrowWaiter):
             self._shrink(permit, waiter.previous_size)
         else:
@@ -333,16 +326,18 @@ class AsyncSemaphore:
         if len(self._acquirers) >= self.max_queue > 0:
             self._counter.count_rejected()
             raise self._error(PermitAcquireQueueFull, n)
-        waiter = AcquireWaiter(asyncio.get_running_loop(), n, now, deadline, key)
+        waiter = AcquireWaiter(self, asyncio.get_running_loop(), n, now, deadline, key)
         self._acquirers.push(waiter)
+        self._waiting += 1
         self._deadlines.watch(waiter)
         self._counter.count_queued()
         return waiter
 
     def _enqueue_grow(self, permit: Permit, n: int, timeout_seconds: float | None) -> GrowWaiter:
         now, deadline = self._deadline(n, timeout_seconds)
-        waiter = permit.grow_waiter = GrowWaiter(asyncio.get_running_loop(), n, now, deadline, permit)
-        self._growers.push(waiter)
+        waiter = permit.grow_waiter = GrowWaiter(permit, asyncio.get_running_loop(), n, now, deadline)
+        self._growers.push((), waiter)
+        self._waiting += 1
         self._deadlines.watch(waiter)
         self._counter.count_queued()
         return waiter
@@ -357,9 +352,16 @@ class AsyncSemaphore:
         return now, now + timeout
 
     def _unlink(self, waiter: Waiter) -> None:
-        assert waiter.queue is not None, "waiter has left already"
-        waiter.queue.remove(waiter)
+        self._take_out(waiter)
         self._deadlines.forget(waiter)
+
+    def _take_out(self, waiter: Waiter) -> None:
+        assert waiter.queue is not None, "the waiter is in line"
+        self._waiting -= 1
+        if isinstance(waiter, AcquireWaiter):
+            self._acquirers.remove(waiter)
+        elif isinstance(waiter, GrowWaiter):
+            self._growers.remove(waiter)
 
     def _fail(self, waiter: Waiter, kind: type[PermitAcquireError]) -> None:
         if isinstance(waiter, GrowWaiter):
@@ -368,14 +370,13 @@ class AsyncSemaphore:
 
     def _expire(self, waiter: Waiter, now: float) -> None:
         """End a wait whose deadline has passed; called by `Deadlines`, which no longer watches the waiter."""
-        assert waiter.queue is not None, "waiter has left already"
-        waiter.queue.remove(waiter)
+        self._take_out(waiter)
         self._fail(waiter, PermitAcquireTimeout)
         self._counter.count_timed_out(now - waiter.queued_at)
         self._serve()
 
-    def _leave(self, waiter: Waiter) -> None:
-        """Remove a waiter in the moment of its cancel, and serve the waiters that it held up."""
+    def leave(self, waiter: Waiter) -> None:
+        """Remove a waiter, which calls this in the moment of its cancel, and serve those it held up."""
         self._unlink(waiter)
         if isinstance(waiter, GrowWaiter):
             waiter.permit.grow_waiter = None
@@ -405,7 +406,7 @@ class AsyncSemaphore:
     @property
     def caps_keys(self) -> bool:
         """Return whether an acquire may have to wait for permits of its own key although it fits."""
-        return self._fair_queue is not None and self._fair_queue.caps_keys
+        return self._acquirers.caps_keys
 
     @property
     def queue_size(self) -> int:
@@ -420,27 +421,26 @@ class AsyncSemaphore:
     @property
     def short(self) -> bool:
         """Return whether a request waits for room; acquires of a key at its cap wait for that key's permits only."""
-        if len(self._growers):
-            return True
-        fair_queue = self._fair_queue
-        return len(self._acquirers) > 0 if fair_queue is None else fair_queue.keys_waiting > fair_queue.keys_capped
+        return len(self._growers) > 0 or self._acquirers.short
 
     def at_cap(self, key: Hashable, n: int) -> bool:
         """Return whether an acquire of `key` would wait for permits of its own key, however much is free."""
-        return self._fair_queue is not None and self._fair_queue.at_cap(key, n)
+        return self._acquirers.at_cap(key, n)
 
     def waits_for_itself(self, key: Hashable) -> bool:
         """Return whether an acquire of `key` waits that only the key's own permits keep out."""
-        return self._fair_queue is not None and self._fair_queue.is_capped(key)
+        return self._acquirers.is_capped(key)
 
     @property
     def share_by_key(self) -> bool:
         """Return whether acquires are served in turns by key, and not in one line."""
-        return self._fair_queue is not None
+        return self._acquirers.shares
 
     def statistics(self) -> LimiterStatistics:
         """Return all numbers of this moment."""
-        return statistics_of(self.name, self.max_queue, self._ledger, self._counter, self._acquirers, self._growers)
+        return statistics_of(
+            self.name, self.max_queue, self._ledger, self._counter, self._acquirers, len(self._growers)
+        )
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
         """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
@@ -449,7 +449,7 @@ class AsyncSemaphore:
     def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
         """Yield up to `count` waiters, `at_once` at a time: growers first, then acquires in the order of service.
 
-        With sharing by key that order is the keys' turns, see `FairQueue.__iter__`. The first step finds the waiters
+        With sharing by key that order is the keys' turns, see `AcquireLine.__iter__`. The first step finds the waiters
         (0.2 us each, at most `count`); later steps skip waiters that have left since. Only weak references (80 bytes
         each) are kept between the steps, so waiters may come and leave.
         """

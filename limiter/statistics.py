@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from weakref import ref
 
-from limiter.fair_queue import FairQueue
+from limiter.acquires import AcquireLine
 from limiter.ledger import Ledger
 from limiter.observer import EventCounter
 from limiter.permit import AcquireWaiter, GrowWaiter
-from limiter.queue import WaiterQueue
 
 __all__ = ["LimiterStatistics", "WaiterStatistics", "statistics_of", "waiter_references", "waiter_statistics"]
 
@@ -19,8 +18,8 @@ class LimiterStatistics:
     """The numbers of one moment.
 
     `queued` to `observer_errors` are counters since construction, the other numbers are current values. The last three
-    are 0 where keys do not share: keys that wait, keys that wait only because of their cap, and the deficit of all keys
-    for growth and large requests. The field names are keys of the admin JSON.
+    are 0 where keys do not share: keys that wait (a site's are one), keys that wait only because of their cap, and the
+    deficit of all keys for growth and large requests. The field names are keys of the admin JSON.
     """
 
     name: str
@@ -62,18 +61,18 @@ def statistics_of(
     max_queue: int,
     ledger: Ledger,
     events: EventCounter,
-    acquirers: WaiterQueue[AcquireWaiter] | FairQueue,
-    growers: WaiterQueue[GrowWaiter],
+    acquirers: AcquireLine,
+    growers_waiting: int,
 ) -> LimiterStatistics:
     """Return all numbers of this moment for one semaphore."""
-    fair_queue = acquirers if isinstance(acquirers, FairQueue) else None
+    keys_waiting, keys_capped, debt = acquirers.keys()
     return LimiterStatistics(
         name=name,
         limit=ledger.limit,
         held=ledger.held,
         peak_held=ledger.peak_held,
         queue_size=len(acquirers),
-        growers_waiting=len(growers),
+        growers_waiting=growers_waiting,
         max_queue=max_queue,
         queued=events.queued,
         granted=events.granted,
@@ -82,9 +81,9 @@ def statistics_of(
         cancelled=events.cancelled,
         overshoots=ledger.overshoots,
         observer_errors=events.observer_errors,
-        keys_waiting=0 if fair_queue is None else fair_queue.keys_waiting,
-        keys_capped=0 if fair_queue is None else fair_queue.keys_capped,
-        debt=0 if fair_queue is None else fair_queue.deficit(),
+        keys_waiting=keys_waiting,
+        keys_capped=keys_capped,
+        debt=debt,
     )
 
 

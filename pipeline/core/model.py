@@ -20,6 +20,7 @@ NEVER: Final = -1
 MILLION: Final = 1_000_000
 LISTS_AT_ONCE: Final = 2  # lists of one connection
 PAYERS_ASKED: Final = 64  # members of a group, for one whose key is not at its cap
+GRANTS_AT_ONCE: Final = 64  # to those that wait, in one step of a semaphore
 QUANTA_PER_LIMIT: Final = 1024  # rounds of the turns of keys, while they spend a limit
 MOST_IDLE_DEBTORS: Final = 4096  # keys that owe while nobody waits with them
 WAITS: Final = ("heap", "heap_update", "direct", "total")  # the waits counted by length, see `Aggregates.waits`

@@ -16,6 +16,7 @@ from pipeline.replay import layout as L
 from pipeline.replay.compiled import SOURCES_HASH, Ints, compiled, compiled_and_kept, inlined
 from pipeline.replay.kernel_chains import soon, take_event
 from pipeline.replay.kernel_groups import answer_begins, clean_up, expire, run_group
+from pipeline.replay.kernel_lines import serve_rest
 from pipeline.replay.kernel_members import (
     arrive,
     free_group,
@@ -114,7 +115,9 @@ def _drain(m: Ints, c: Ints) -> None:
         if m[L.READY] == 0:
             m[L.READY_LAST] = 0
         state = m[row + L.STATE]
-        if state < L.G_BEGINS:
+        if state == L.SERVES_REST:
+            serve_rest(m, row)
+        elif state < L.G_BEGINS:
             run_request(m, c, row)
         elif state == L.G_STOPS:
             clean_up(m, row)

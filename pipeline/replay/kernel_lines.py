@@ -85,11 +85,7 @@ def _let_in(m: Ints, s: int, g: int, size: int) -> None:
     """Charge the permit of the newcomer that goes next, and wake it."""
     permit = g + m[s + L.PERMITS]
     if m[L.IN_TURNS]:
-        key = m[permit + L.KEY]
-        m[s + L.ROUND] = m[key + L.SPENT] // m[s + L.QUANTUM]
-        m[key + L.SPENT] += size
-        turns.let_go(m, s, g, key)
-        turns.sweep(m, s)
+        turns.pay(m, s, g, m[permit + L.KEY], size)
     else:
         unlink(m, s, g, L.WAIT_LINK)
         m[s + L.COUNT] -= 1
@@ -102,8 +98,11 @@ def _let_in(m: Ints, s: int, g: int, size: int) -> None:
 
 @compiled
 def serve(m: Ints, s: int) -> None:
-    """Serve all who may go now: growers first, but a key in debt lets the first newcomer pass if that fits."""
-    while True:
+    """Serve those who may go now: growers first, but a key in debt lets the first newcomer pass if that fits.
+
+    There is a bound to how many; the rest go when those have run.
+    """
+    for _ in range(m[L.AT_ONCE]):
         growth = m[s + L.GROWERS]
         if growth == 0 and m[s + L.COUNT] == 0:
             return
@@ -122,6 +121,17 @@ def serve(m: Ints, s: int) -> None:
         _grow(m, s, permit, m[growth + L.WAITS_FOR])
         m[growth + L.WAITS_AT] = 0
         soon(m, growth)
+    rest = s + L.REST
+    if m[rest + L.STATE] == 0:
+        m[rest + L.STATE] = L.SERVES_REST
+        soon(m, rest)
+
+
+@inlined
+def serve_rest(m: Ints, rest: int) -> None:
+    """Serve those who were left."""
+    m[rest + L.STATE] = 0
+    serve(m, rest - L.REST)
 
 
 @inlined
@@ -132,8 +142,6 @@ def _queue(m: Ints, s: int, g: int, n: int, since: int) -> int:
     if m[s + L.COUNT] >= m[s + L.MAX_QUEUE] > 0:
         return FULL
     permit = g + m[s + L.PERMITS]
-    m[L.ARRIVALS] += 1
-    m[g + L.WAITS_SINCE] = m[L.ARRIVALS]
     m[g + L.WAITS_FOR] = n
     m[g + L.WAITS_AT] = s
     if m[L.IN_TURNS]:
@@ -150,17 +158,16 @@ def _queue(m: Ints, s: int, g: int, n: int, since: int) -> int:
 def acquire(m: Ints, s: int, g: int, n: int, since: int) -> int:
     """Charge `n`, or enqueue the group to wait for it; its time counts from `since`, and its claim has been made."""
     permit = g + m[s + L.PERMITS]
-    may_go = n == 0 or m[s + L.COUNT] == 0
-    if m[L.IN_TURNS] and n != 0:
-        may_go = turns.admits(m, s, m[permit + L.KEY], n)
+    size = _room_for(m, s, n)
+    may_go = size != MUST_WAIT
+    if may_go and n != 0:
+        may_go = turns.admits(m, s, m[permit + L.KEY], n) if m[L.IN_TURNS] else m[s + L.COUNT] == 0
     if may_go:
-        size = _room_for(m, s, n)
-        if size != MUST_WAIT:
-            if size and m[L.IN_TURNS]:
-                turns.pay_at_once(m, s, m[permit + L.KEY], size)
-            _resize(m, s, permit, size)
-            m[permit + L.CLAIMED] = L.HOLDING
-            return GRANTED
+        if size and m[L.IN_TURNS]:
+            turns.pay_at_once(m, s, m[permit + L.KEY], size)
+        _resize(m, s, permit, size)
+        m[permit + L.CLAIMED] = L.HOLDING
+        return GRANTED
     return _queue(m, s, g, n, since)
 
 

@@ -1,14 +1,19 @@
-"""The kernel's order of newcomers whose keys go in turns: deficit round robin by bytes, as in `limiter.fair_queue`.
+"""The kernel's order of newcomers whose keys go in turns: deficit round robin by bytes, as in `limiter.acquires`.
 
 The sum that a key has spent is a place on a scale common to all, whose rounds are a quantum long; a key stands in the
 ring of its round and goes when all before it have gone or had to give way. A key at its cap is parked until one of its
-own permits shrinks or ends. A key that owes is remembered while anybody waits (docs/adr/0007).
+own permits shrinks or ends, or one that waits leaves. A key that owes is remembered while anybody waits
+(docs/adr/0007).
 A key of a semaphore is a row; it knows the groups that wait with it, what it has spent and what it holds.
 """
 
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints, compiled, inlined
-from pipeline.replay.kernel_chains import enter_ring, insert_after, leave_ring, push, unlink
+from pipeline.replay.kernel_chains import enter_ring, leave_ring, push, unlink
+
+# Debtors that are looked at with each turn.
+LOOKS = L.number(8)
+ANY_ROUND = L.number(1 << 62)
 
 
 @inlined
@@ -39,18 +44,23 @@ def join(m: Ints, s: int, key: int) -> None:
 
 
 @compiled
-def lead(m: Ints, s: int) -> int:
-    """Return the key whose turn it is, 0 if nobody may go, after moving those before it to where they belong by now."""
+def _lead_until(m: Ints, s: int, last: int) -> int:
+    """Return the key whose turn it is up to a round, 0 if nobody may go, after parking those before it at their cap."""
     while m[s + L.RINGS_COUNT] > 0:
         key = m[m[s + L.RINGS]]
-        if m[key + L.SPENT] // m[s + L.QUANTUM] > m[key + L.RING]:
-            join(m, s, key)
-        elif at_cap(m, s, key, m[m[key + L.HEAD] + L.WAITS_FOR]):
-            leave_ring(m, s, key)
-            m[key + L.WHERE] = L.PARKED
-        else:
+        if m[key + L.RING] > last:
+            return 0
+        if not at_cap(m, s, key, m[m[key + L.HEAD] + L.WAITS_FOR]):
             return int(key)
+        leave_ring(m, s, key)
+        m[key + L.WHERE] = L.PARKED
     return 0
+
+
+@inlined
+def lead(m: Ints, s: int) -> int:
+    """Return the key whose turn it is, 0 if nobody may go."""
+    return _lead_until(m, s, ANY_ROUND)
 
 
 @compiled
@@ -94,8 +104,8 @@ def rest(m: Ints, s: int, key: int) -> None:
 
 @compiled
 def sweep(m: Ints, s: int) -> None:
-    """Look at two that owe: those who have paid are forgotten."""
-    for _ in range(min(2, m[s + L.IDLE_COUNT])):
+    """Look at some that owe: those who have paid are forgotten."""
+    for _ in range(min(LOOKS, m[s + L.IDLE_COUNT])):
         key = _oldest_idle(m, s)
         if m[key + L.SPENT] > (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]:
             _owe(m, s, key)
@@ -113,33 +123,45 @@ def forget_all(m: Ints, s: int, key: int) -> None:
     m[s + L.ROUND] = 0
 
 
+@inlined
+def freed(m: Ints, s: int, key: int) -> None:
+    """Wake a parked key, which holds less than before, so that it tries again."""
+    if m[key + L.WHERE] == L.PARKED:
+        join(m, s, key)
+
+
 @compiled
 def take_in(m: Ints, s: int, g: int, key: int) -> None:
-    """Insert a group among those that wait with a key, at the place of its arrival."""
+    """Append a group to those that wait with a key."""
     _known(m, s, key)
-    since = m[g + L.WAITS_SINCE]
-    before = m[key + L.TAIL]
-    while before != 0 and m[before + L.WAITS_SINCE] > since:
-        before = m[before + L.WAIT_LINK]
-    insert_after(m, key, g, L.WAIT_LINK, before)
+    push(m, key, g, L.WAIT_LINK)
     m[s + L.COUNT] += 1
-    is_first = before == 0
-    if m[key + L.WHERE] == L.RESTING or (m[key + L.WHERE] == L.PARKED and is_first):
+    if m[key + L.WHERE] == L.RESTING:
         join(m, s, key)
 
 
 @compiled
 def let_go(m: Ints, s: int, g: int, key: int) -> None:
     """Take a group out of those that wait, and give its key the state that follows from it."""
-    was_first = m[key + L.HEAD] == g
     unlink(m, key, g, L.WAIT_LINK)
     m[s + L.COUNT] -= 1
     if m[s + L.COUNT] == 0:
         forget_all(m, s, key)
     elif m[key + L.HEAD] == 0:
         rest(m, s, key)
-    elif was_first and m[key + L.WHERE] == L.PARKED:
+    else:
+        freed(m, s, key)
+
+
+@inlined
+def pay(m: Ints, s: int, g: int, key: int, n: int) -> None:
+    """Charge the key whose turn it is for a group that is let in, and let the group go."""
+    m[s + L.ROUND] = m[key + L.RING]
+    m[key + L.SPENT] += n
+    let_go(m, s, g, key)
+    if m[key + L.WHERE] == L.IN_RING and m[key + L.SPENT] >= (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]:
         join(m, s, key)
+    sweep(m, s)
 
 
 @compiled
@@ -153,16 +175,17 @@ def _round_of_joining(m: Ints, s: int, key: int) -> int:
 @inlined
 def admits(m: Ints, s: int, key: int, n: int) -> bool:
     """Return whether a newcomer that has just come would go before all who wait."""
-    if m[key + L.HEAD] != 0 or at_cap(m, s, key, n):
+    if at_cap(m, s, key, n):
         return False
-    first = lead(m, s)
-    return bool(first == 0 or _round_of_joining(m, s, key) < m[first + L.SPENT] // m[s + L.QUANTUM])
+    waits = m[key + L.HEAD] != 0
+    first = _lead_until(m, s, ANY_ROUND if waits else _round_of_joining(m, s, key))
+    return first == 0 and not waits
 
 
 @inlined
 def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
-    """Charge a key for a permit got without waiting, if anybody waits who could go."""
-    if lead(m, s) == 0:
+    """Charge a key for a permit got without waiting, if anybody waits."""
+    if m[s + L.COUNT] == 0:
         return
     _known(m, s, key)
     number = _round_of_joining(m, s, key)
@@ -174,21 +197,18 @@ def pay_at_once(m: Ints, s: int, key: int, n: int) -> None:
 
 @compiled
 def charge(m: Ints, s: int, key: int, n: int) -> None:
-    """Charge growth as debt, if anybody waits who could go; growth below 0 gives back, but makes no credit."""
-    if lead(m, s) == 0:
+    """Charge growth as debt, if anybody waits for a turn; growth below 0 gives back, but nothing of a turn."""
+    if m[s + L.RINGS_COUNT] == 0:
         return
-    _known(m, s, key)
-    quantum = m[s + L.QUANTUM]
-    next_round = m[s + L.ROUND] + 1
-    if m[key + L.WHERE] == L.IN_RING:
-        floor = min(m[key + L.RING], next_round) * quantum
-        m[key + L.SPENT] = max(m[key + L.SPENT] + n, floor)
-        if m[key + L.SPENT] // quantum < m[key + L.RING]:
-            join(m, s, key)
-        return
-    m[key + L.SPENT] = max(m[key + L.SPENT], next_round * quantum) + n
+    if m[key + L.HEAD] == 0:
+        _known(m, s, key)
+    before, begins = m[key + L.SPENT], (m[s + L.ROUND] + 1) * m[s + L.QUANTUM]
+    spent = before if m[key + L.WHERE] == L.IN_RING else max(before, begins)
+    m[key + L.SPENT] = max(spent + n, min(spent, begins))
     if m[key + L.HEAD] == 0:
         rest(m, s, key)
+    elif m[key + L.WHERE] == L.IN_RING and m[key + L.SPENT] != before and m[key + L.SPENT] >= begins:
+        join(m, s, key)
 
 
 @inlined
@@ -199,10 +219,3 @@ def behind(m: Ints, s: int, key: int) -> bool:
         return False
     quantum = m[s + L.QUANTUM]
     return bool(m[key + L.SPENT] // quantum > m[first + L.SPENT] // quantum)
-
-
-@inlined
-def freed(m: Ints, s: int, key: int) -> None:
-    """Wake a parked key, which holds less than before, so that it tries again."""
-    if m[key + L.WHERE] == L.PARKED:
-        join(m, s, key)

@@ -33,6 +33,7 @@ CLOCKS, _, MEMORY_DEADLINES, _, DIRECT_DEADLINES, _ = _take(_header, 6)  # chain
 (ARRIVALS,) = _take(_header, 1)  # counts newcomers in lines, and keys in rings
 LOAD, REQUEST_TIMEOUT, COALESCING, IN_TURNS, ANSWER_LIMIT = _take(_header, 5)
 COUNTED_FROM, MOST_IDLE = _take(_header, 2)  # the first request that is no warm-up; idle debtors of a semaphore
+(AT_ONCE,) = _take(_header, 1)  # grants in one step
 # Addresses of the first of each kind.
 GATES, SLOTS, CLIENTS, QUESTIONS, RINGS_BEGIN, SLOTS_BEGIN = _take(_header, 6)
 KEYS_OF_GATES, KEYS_OF_SLOTS, KEYS_OF_HEAP, KEYS_OF_DIRECT = _take(_header, 4)
@@ -47,6 +48,7 @@ COUNT, LIMIT, MAX_QUEUE, TIMEOUT, HELD, PEAK, IDLE_COUNT = _take(_semaphore, 7)
 PERMITS, KEYS = _take(_semaphore, 2)  # the words of a group that are its permit, the word of a request that is its key
 OVERSHOOTER, OVERSHOT_FROM, QUANTUM, CAP, ROUND = _take(_semaphore, 5)
 RINGS, RINGS_COUNT = _take(_semaphore, 2)  # a heap of keys, by round and place
+REST, _ = _take(_semaphore, 2)  # a row of its own: that those who are left are to be served
 (SEMAPHORE_WORDS,) = _take(_semaphore, 1)
 HEAP = number(next(_header))  # the two semaphores that are always there
 DIRECT = HEAP + SEMAPHORE_WORDS
@@ -67,7 +69,7 @@ WRITES, WRITES_NEXT = _take(_client, 2)  # the request that writes, and that whi
 # A question.
 JOINABLE, ASKED, QUESTION_WORDS = map(number, range(3))
 
-# A request and a group begin with the same; PENDING: an event for it will come.
+# A request, a group and a rest begin with the same; PENDING: an event for it will come.
 READY_NEXT, STATE, PENDING = map(number, range(3))
 _request = count(3)
 INDEX, CLIENT, QUESTION, GROUP = _take(_request, 4)
@@ -87,8 +89,8 @@ MEMBERS, _, PREDECESSOR, FOLLOWER = _take(_group, 4)
 STAGE, WORKS, LOOKS_AGAIN, WAKES_LATE = _take(_group, 4)  # WAKES_LATE: its wait was ended
 # Whether the group had one member when direct memory was granted; six times, see `lead_group`.
 ALONE, SPANS, _, _, _, _, _ = _take(_group, 7)
-# At which semaphore it waits, for how much, until when, and its place in the order of newcomers.
-WAITS_AT, WAITS_FOR, WAITS_LATE, WAITS_SINCE = _take(_group, 4)
+# At which semaphore it waits, for how much, and until when.
+WAITS_AT, WAITS_FOR, WAITS_LATE = _take(_group, 3)
 WAIT_LINK, _, DEADLINE_LINK, _ = _take(_group, 4)
 # Four permits, in the order of a request's keys, each of these words.
 SIZE, KEY, CLAIMED, PERMIT_WORDS = map(number, range(4))
@@ -100,8 +102,8 @@ SLOT_WORDS = REQUEST_WORDS + GROUP_WORDS
 ZERO, ONE = map(number, (0, 1))
 NOTHING, WAITING, HOLDING = map(number, (0, 1, 2))
 
-# The states of a request.
-BEHIND, STARTING, AWAITING, ANSWERED, IN_LINE, NEXT_TO_WRITE, WRITING, OVER = map(number, range(1, 9))
+# The states of a request, and that of a rest.
+BEHIND, STARTING, AWAITING, ANSWERED, IN_LINE, NEXT_TO_WRITE, WRITING, OVER, SERVES_REST = map(number, range(1, 10))
 # The states of a group; all from `G_BEGINS` on, so that a row tells by its state what it is.
 G_BEGINS, G_FOLLOWS, G_AT_GATE, G_AT_HEAP, G_AT_SLOT, G_ASKS, G_GROWS = map(number, range(11, 18))
 G_HOLDS, G_READS, G_AT_DIRECT, G_IS_WRITTEN, G_STOPS, G_ABANDONED, G_FAILED = map(number, range(18, 25))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.core.model import MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Int32s, Limits, Trace
+from pipeline.core.model import GRANTS_AT_ONCE, MOST_IDLE_DEBTORS, QUANTA_PER_LIMIT, Int32s, Limits, Trace
 from pipeline.replay import layout as L
 from pipeline.replay.compiled import Ints
 
@@ -70,6 +70,7 @@ class Prepared:
         m[L.LOAD], m[L.REQUEST_TIMEOUT] = load, limits.request_timeout_us
         m[L.COALESCING], m[L.IN_TURNS] = limits.coalescing, in_turns
         m[L.ANSWER_LIMIT], m[L.MOST_IDLE] = limits.answer_limit_bytes, MOST_IDLE_DEBTORS
+        m[L.AT_ONCE] = GRANTS_AT_ONCE
         self._semaphores(m, limits)
         return m
 

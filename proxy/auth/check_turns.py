@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from limiter.clock import Clock, Timer
-from limiter.fair_line import FairLine
+from limiter.fair_line import Entry, FairLine
 from proxy.auth.failed_guesses import FailedGuesses, Pair
 from proxy.auth.identity import AuthenticationFailed
 
@@ -39,7 +39,7 @@ class CheckTurns:
         self._most_waiting = most_waiting
         self._guesses = FailedGuesses()
         # A pair is its own path; those who failed are in band 1.
-        self._line: FairLine[tuple[Pair, asyncio.Future[bool]]] = FairLine()
+        self._line: FairLine[Entry[tuple[Pair, asyncio.Future[bool]]]] = FairLine()
         # By pair: its checks under way, and the end of the delay that it waits for.
         self._checks: Counter[Pair] = Counter()
         self._delays: dict[Pair, Timer] = {}
@@ -77,7 +77,7 @@ class CheckTurns:
         if failed and self._line.waiting(pair) >= MOST_WAITING_AFTER_FAILURE:
             raise _too_many()
         turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        entry = self._line.push(pair, (pair, turn))
+        entry = self._line.push(pair, Entry((pair, turn)))
         self._settle(pair)
         self._make_room()
         self._serve()
@@ -107,7 +107,7 @@ class CheckTurns:
 
     def _serve(self) -> None:
         while self._free and self._line.head() is not None:
-            pair, turn = self._line.pop()
+            pair, turn = self._line.pop().item
             # The waiter of a cancelled task stays here until the task runs.
             if not turn.done():
                 self._free -= 1

@@ -13,7 +13,7 @@ wait. A check is charged to the loop's budget, so that less is read beside it.
 import asyncio
 from typing import Final
 
-from limiter.fair_line import FairLine
+from limiter.fair_line import Entry, FairLine
 from limiter.sites import path_of
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 
@@ -31,7 +31,7 @@ class SignatureTurns:
         self._loop = loop
         self._budget = budget
         # The turns that wait, with the seconds of each check.
-        self._line: FairLine[tuple[asyncio.Future[None], float]] = FairLine()
+        self._line: FairLine[Entry[tuple[asyncio.Future[None], float]]] = FairLine()
         # Seconds of the checks that this iteration lets begin.
         self._used = 0.0
         self._next: asyncio.Handle | None = None
@@ -50,7 +50,7 @@ class SignatureTurns:
             self._take(seconds)
             return
         turn: asyncio.Future[None] = self._loop.create_future()
-        entry = self._line.push(path_of(network), (turn, seconds))
+        entry = self._line.push(path_of(network), Entry((turn, seconds)))
         try:
             await turn
         except BaseException:

@@ -98,7 +98,7 @@ class Slots:
         self._at_once = self._free = at_once
         self._start = start
         # Each query with each network that asks for it.
-        self._line: FairLine[tuple[Query, str]] = FairLine()
+        self._line: FairLine[Entry[tuple[Query, str]]] = FairLine()
         # Queries in slots.
         self._running: SiteSizes[str] = SiteSizes()
         # Queries that hang: those that still have a slot, in order, and those that have left it.
@@ -118,7 +118,7 @@ class Slots:
         query.askers[network] = asker
         if query.started:
             return None
-        asker.entry = self._line.push(path_of(network), (query, network))
+        asker.entry = self._line.push(path_of(network), Entry((query, network)))
         self._park(network)
         self._serve()
         if len(self._line) <= MOST_WAITING or (longest := self._line.longest()) is None:
@@ -162,7 +162,7 @@ class Slots:
 
     def _serve(self) -> None:
         while self._free and self._line.head() is not None:
-            query, network = self._line.pop()
+            query, network = self._line.pop().item
             for each in query.askers.values():
                 self._out_of_line(each)
             self._free -= 1

@@ -51,7 +51,7 @@ class _AtBroker:
         self.turn, self.turn_of_reserve = Turn(broker, reserved=False), Turn(broker, reserved=True)
         # The questions that have a turn, and those that have a place of the reserve.
         self.asked = self.reserved = 0
-        self.line: FairLine[TurnWaiter] = FairLine()
+        self.line: FairLine[Entry[TurnWaiter]] = FairLine()
         # The questions of each connection, those that wait among them.
         self._outstanding: dict[int, int] = {}
         # The places of the reserve that each network has.
@@ -88,7 +88,7 @@ class _AtBroker:
             if not self._networks[network]:
                 del self._networks[network]
         elif self.line:
-            return self.line.pop()
+            return self.line.pop().item
         else:
             self.asked -= 1
         return None
@@ -108,7 +108,7 @@ class _AtBroker:
     def push(self, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
         """Append a waiter, which counts among the questions of its connection."""
         self._count(asker)
-        return self.line.push(asker, waiter)
+        return self.line.push(asker, Entry(waiter))
 
     def remove(self, asker: Asker, entry: Entry[TurnWaiter]) -> None:
         """Remove a waiter that has given up, and whose turn has not come."""

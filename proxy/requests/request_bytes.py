@@ -87,9 +87,9 @@ class RequestBytes:
         self._budget = budget
         self._books = _Books(limit_bytes, loop.time)
         # Clients with few requests outstanding, who have the next turns, and all others; and where each of them waits.
-        self._few: FairLine[CommandSender] = FairLine()
-        self._many: FairLine[CommandSender] = FairLine()
-        self._waiting: dict[CommandSender, tuple[FairLine[CommandSender], Entry[CommandSender]]] = {}
+        self._few: FairLine[Entry[CommandSender]] = FairLine()
+        self._many: FairLine[Entry[CommandSender]] = FairLine()
+        self._waiting: dict[CommandSender, tuple[FairLine[Entry[CommandSender]], Entry[CommandSender]]] = {}
         # Networks that had no room in their turn, which are parked, and how many of them are to be judged again.
         self._aside: OrderedDict[str, None] = OrderedDict()
         self._unjudged = 0
@@ -134,7 +134,7 @@ class RequestBytes:
         """Join the line; a second time does nothing."""
         if sender not in self._waiting:
             line = self._few if sender.outstanding < MANY_OUTSTANDING else self._many
-            self._waiting[sender] = line, line.push((sender.network,), sender)
+            self._waiting[sender] = line, line.push((sender.network,), Entry(sender))
             self._books.pool_wait(0, 1)
             self._look()
 
@@ -197,8 +197,8 @@ class RequestBytes:
             self._aside[network] = None
         return self._admit(self._many) if books.below_limit and self._many else None
 
-    def _admit(self, line: FairLine[CommandSender]) -> CommandSender:
-        sender = line.pop()
+    def _admit(self, line: FairLine[Entry[CommandSender]]) -> CommandSender:
+        sender = line.pop().item
         del self._waiting[sender]
         self._books.pool_wait(1, 0)
         return sender

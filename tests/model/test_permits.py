@@ -1,14 +1,18 @@
 """A permit of several nodes: every order in which a few clients ask, grow, leave, cancel and release, at small sizes.
 
-The rules stand in `permits.py`. Of them production has those of one node so far: the limiter's own machine
-(`tests/property/test_semaphore_machine.py`) holds it to them.
+The rules stand in `permits.py`. `AsyncSemaphore` has those of one node: it does the same after each move from each
+state.
 """
 
+import asyncio
+import math
 from dataclasses import replace
 
 import pytest
 
+from limiter import AsyncSemaphore, Permit
 from tests.model.permits import Client, Edges, Phase, Rules, State, circles, explore
+from tests.support.loops.clock import ManualClock
 
 ALL = 2
 A, B, BOTH = (0, ALL), (1, ALL), (0, 1, ALL)
@@ -99,3 +103,79 @@ def test_who_is_held_up_at_one_node_would_wait_for_ever_if_others_took_of_those_
 def test_a_step_that_is_forgotten_leaves_somebody_who_could_go() -> None:
     with pytest.raises(AssertionError, match="nobody will look"):
         checked(replace(SCENES["two brokers below one limit"], goes_on=False))
+
+
+# --- what production has ----------------------------------------------------------------------------
+
+ONE = (0,)
+ONE_NODE = {
+    "acquires": Rules((3,), (Client(ONE), Client(ONE, 2), Client(ONE, 3), Client(ONE, 5)), a_step=9),
+    "growth": Rules((3,), (Client(ONE, 1, (2, 4)), Client(ONE, 1, (3,)), Client(ONE, 2, (3,)), Client(ONE)), a_step=9),
+}
+
+
+class Played:
+    """Clients of a semaphore, who do what those of the rules do."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._clients = rules.clients
+        self._loop = asyncio.new_event_loop()
+        self._semaphore = AsyncSemaphore(
+            "one", rules.limits[0], max_queue=0, timeout_seconds=math.inf, clock=ManualClock()
+        )
+        self._tasks: dict[int, asyncio.Task[Permit]] = {}
+        self._permits: dict[int, Permit] = {}
+        self._grew = [0] * len(self._clients)
+
+    def move(self, what: str, who: int) -> None:
+        if what == "ask":
+            self._tasks[who] = self._loop.create_task(self._semaphore.acquire(self._clients[who].size))
+        elif what == "grow":
+            n = self._clients[who].grows[self._grew[who]]
+            self._tasks[who] = self._loop.create_task(self._permits[who].update(n))
+        elif what == "cancel":
+            self._tasks[who].cancel()
+        else:
+            self._permits.pop(who).release()
+            self._grew[who] = 0
+        self._loop.run_until_complete(asyncio.sleep(0, self._loop.run_until_complete(asyncio.sleep(0))))
+        for client in [client for client, task in self._tasks.items() if task.done()]:
+            task = self._tasks.pop(client)
+            if not task.cancelled():
+                self._grew[client] += client in self._permits
+                self._permits[client] = task.result()
+
+    def seen(self) -> list[tuple[Phase, int]]:
+        """Return what each client does and holds."""
+        return [
+            (Phase(2 * (who in self._permits) + (who in self._tasks)), self._permits[who].size)
+            if who in self._permits
+            else (Phase(who in self._tasks), 0)
+            for who in range(len(self._clients))
+        ]
+
+    def end(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0))
+        self._loop.close()
+
+
+@pytest.mark.parametrize("name", ONE_NODE)
+def test_the_semaphore_does_what_the_rules_say_of_one_node(name: str) -> None:
+    rules = ONE_NODE[name]
+    ahead: list[tuple[State, list[tuple[str, int]]]] = [(rules.start(), [])]
+    known = set[State]()
+    while ahead:
+        state, way = ahead.pop(0)
+        if state in known:
+            continue
+        known.add(state)
+        for what, who, after in rules.moves(state):
+            played = Played(rules)
+            for move in (*way, (what, who)):
+                played.move(*move)
+            assert played.seen() == [(slot.phase, slot.booked[0]) for slot in after.slots], (way, what, who)
+            played.end()
+            ahead.append((after, [*way, (what, who)]))
+    assert len(known) > 50

@@ -31,9 +31,10 @@ class FairLineMachine(RuleBasedStateMachine):
 
     @initialize(largest=st.sampled_from([1, 1, 1, 7]), quantum=st.sampled_from([1, 1, 5]))
     def begin(self, largest: int, quantum: int) -> None:
-        self.line: FairLine[int] = FairLine(quantum)
+        self.line: FairLine[Entry[int]] = FairLine(quantum)
         self.largest, self.quantum = largest, quantum
         self.items: dict[Path, deque[Entry[int]]] = {}
+        self.costs: dict[int, int] = {}
         self.path_of: dict[int, Path] = {}
         self.parked: set[Path] = set()
         self.behind: set[Path] = set()
@@ -93,7 +94,8 @@ class FairLineMachine(RuleBasedStateMachine):
     @rule(path=paths, cost=PICK)
     def push(self, path: Path, cost: int) -> None:
         self.number += 1
-        entry = self.line.push(path, self.number, 1 + cost % self.largest)
+        entry = self.line.push(path, Entry(self.number))
+        self.costs[self.number] = 1 + cost % self.largest
         assert entry.item == self.number
         self.items.setdefault(path, deque()).append(entry)
         self.path_of[self.number] = path
@@ -103,7 +105,9 @@ class FairLineMachine(RuleBasedStateMachine):
     @rule()
     def pop(self) -> None:
         head = self.line.head()
-        item = self.line.pop()
+        assert head is not None
+        cost = self.costs[head.item]
+        item = self.line.pop(cost).item
         path = self.path_of.pop(item)
         line = self.items[path]
         entry = line.popleft()
@@ -112,7 +116,7 @@ class FairLineMachine(RuleBasedStateMachine):
         assert not self.parked.intersection(prefixes_of(path))
         if not line:
             del self.items[path]
-        self._served(path, entry.cost)
+        self._served(path, cost)
         self._step()
 
     @rule(times=st.integers(2, 30))
@@ -127,8 +131,17 @@ class FairLineMachine(RuleBasedStateMachine):
         entry = self.line.head()
         assert entry is not None
         self.line.skip()
-        self._served(self.path_of[entry.item], entry.cost)
+        self._served(self.path_of[entry.item], 1)
         self._step()
+
+    @rule(quantum=st.sampled_from([1, 2, 5]))
+    def set_quantum(self, quantum: int) -> None:
+        """Who owes owes the same; only what was left of a turn that had begun may be another."""
+        owed = self.line.keys()
+        self.line.set_quantum(quantum)
+        assert self.line.keys() == owed
+        self.owes.update(dict.fromkeys(PREFIXES, self.quantum))
+        self.quantum = quantum
 
     @precondition(lambda self: self.items)
     @rule(pick=PICK)
@@ -186,6 +199,18 @@ class FairLineMachine(RuleBasedStateMachine):
     def who_waits_is_counted_and_somebody_is_next(self) -> None:
         assert len(self.line) == len(self.path_of)
         assert (self.line.head() is not None) == bool(self._free())
+
+    @invariant()
+    def all_are_seen_the_next_one_first_and_those_of_a_path_in_order(self) -> None:
+        seen = [entry.item for entry in self.line]
+        assert sorted(seen) == sorted(self.path_of)
+        head = self.line.head()
+        assert head is None or (self.behind and head.item in seen) or head.item == seen[0]
+        for entries in self.items.values():
+            assert [item for item in seen if self.path_of[item] == self.path_of[entries[0].item]] == [
+                entry.item for entry in entries
+            ]
+        assert self.line.keys()[0] == len({path[0] for path in self.items})
 
     @invariant()
     def the_longest_is_the_path_with_most_at_each_level(self) -> None:

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from limiter import semaphore
+from limiter.semaphore import MOST_AT_ONCE
 from pipeline.core.buckets import count_waits
 from pipeline.core.model import NEVER, Fairness, Limits, Outcome, Result, Trace
 from pipeline.replay import kernel, prepare
@@ -53,9 +55,15 @@ def agree(trace: Trace, limits: Limits, load: int = 1) -> Result:
     st.sampled_from([1, 7, 50]),
     # Where sizes are a thousand times as large, a quantum of the turns is many bytes.
     st.sampled_from([1, 1000]),
+    st.sampled_from([1, 2, MOST_AT_ONCE]),
 )
-def test_kernel_does_what_the_limiter_does(rule: str, seed: int, shape: Shape, load: int, scale: int) -> None:
-    agree(*times(scale, random_trace(seed, shape), RULES[rule]), load)
+def test_kernel_does_what_the_limiter_does(
+    rule: str, seed: int, shape: Shape, load: int, scale: int, at_once: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(semaphore, "MOST_AT_ONCE", at_once)
+        patch.setattr(prepare, "GRANTS_AT_ONCE", at_once)
+        agree(*times(scale, random_trace(seed, shape), RULES[rule]), load)
 
 
 def test_kernel_goes_on_with_more_memory() -> None:

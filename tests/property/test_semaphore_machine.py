@@ -14,6 +14,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+import limiter.semaphore
 from limiter import (
     AsyncSemaphore,
     Permit,
@@ -24,6 +25,7 @@ from limiter import (
     PermitAcquireTimeout,
     PermitBusy,
 )
+from limiter.semaphore import MOST_AT_ONCE
 from limiter.statistics import WaiterStatistics
 from tests.support.loops.clock import ManualClock
 
@@ -32,6 +34,7 @@ SIZES = st.sampled_from([0, 1, 2, 3, 4, 5, 5, 6, 7, 9, 10, LARGEST])
 LIMITS = st.sampled_from([10, 10, 10, 12, 6, 3, 20, 0])
 TIMEOUTS = st.sampled_from([None, None, None, 1.0, 4.0, 60.0, 0.0])
 PICK = st.integers(0, 1000)
+AT_ONCE = st.sampled_from([MOST_AT_ONCE, 1, 2])
 UNLIMITED = 10**9
 
 
@@ -59,10 +62,12 @@ class Holder:
 class SemaphoreMachine(RuleBasedStateMachine):
     """The semaphore beside a model that knows only who was told what."""
 
-    @initialize(limit=LIMITS, max_queue=st.sampled_from([0, 1, 3]))
-    def begin(self, limit: int, max_queue: int, kept_of: int = 0) -> None:
+    @initialize(limit=LIMITS, max_queue=st.sampled_from([0, 1, 3]), at_once=AT_ONCE)
+    def begin(self, limit: int, max_queue: int, at_once: int = MOST_AT_ONCE, kept_of: int = 0) -> None:
+        limiter.semaphore.MOST_AT_ONCE = self.at_once = at_once
         self.loop = asyncio.new_event_loop()
-        self.clock = ManualClock()
+        # No two requests come at one moment, as on a machine.
+        self.clock = ManualClock(tick=2.0**-20)
         self.limiter = AsyncSemaphore(
             "heap", limit, max_queue=max_queue, timeout_seconds=10.0, clock=self.clock, kept_of=kept_of
         )
@@ -193,13 +198,13 @@ class SemaphoreMachine(RuleBasedStateMachine):
     @invariant()
     def nobody_waits_who_could_go(self) -> None:
         newcomers = self.newcomers()
-        if newcomers:
+        if newcomers and self.all_are_served:
             assert not self._fits(newcomers[0].size)
 
     @invariant()
     def growth_waits_only_above_the_limit(self) -> None:
         """One permit at a time may overshoot: the others wait until it has come back."""
-        if self.limiter.growers_waiting:
+        if self.limiter.growers_waiting and self.all_are_served:
             assert self.limiter.held > self.limiter.limit > 0
 
     @invariant()
@@ -250,6 +255,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
             assert (self.limiter.queue_size, self.limiter.growers_waiting) == (0, 0)
             assert self.limiter.top_holders(9) == []
         finally:
+            limiter.semaphore.MOST_AT_ONCE = MOST_AT_ONCE
             for request in self.requests:
                 request.task.cancel()
             self.loop.run_until_complete(asyncio.sleep(0))
@@ -275,6 +281,11 @@ class SemaphoreMachine(RuleBasedStateMachine):
         return "growers" if request.holder is not None else "newcomers"
 
     # Helpers
+
+    @property
+    def all_are_served(self) -> bool:
+        """Return whether no step of the loop is left to serve those whom the last one did not."""
+        return self.settled or self.at_once == MOST_AT_ONCE
 
     def _fits(self, n: int) -> bool:
         limit, held = self.limiter.limit, self.limiter.held
@@ -304,7 +315,7 @@ class SemaphoreMachine(RuleBasedStateMachine):
             for request in self.requests:
                 if request.started_at is None:
                     request.started_at = self.clock.time()
-            self.loop.run_until_complete(_settle())
+            self.loop.run_until_complete(_settle(4 + len(self.requests)))
             self._collect()
             self.settled = True
 
@@ -358,8 +369,8 @@ class SemaphoreMachine(RuleBasedStateMachine):
             assert released
 
 
-async def _settle() -> None:
-    for _ in range(4):
+async def _settle(steps: int) -> None:
+    for _ in range(steps):
         await asyncio.sleep(0)
 
 

@@ -10,7 +10,7 @@ from math import prod
 from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
-from limiter.fair_queue import MAX_IDLE_DEBTORS
+from limiter.fair_line import MOST_DEBTORS
 from proxy.app.metrics.counters import BudgetLine
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
@@ -298,7 +298,7 @@ _REQUEST_LINES: Final = (
           Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
          Load.STORM),
     Line("fairness_debts", "keys that owe", Config.topic_list_fairness.name,
-         (Part(SHARED_SEMAPHORES * MAX_IDLE_DEBTORS * DEBTOR_BYTES,
+         (Part(SHARED_SEMAPHORES * MOST_DEBTORS * DEBTOR_BYTES,
                when=(Is(Config.topic_list_fairness, "fifo", holds=False),)),)),
 )  # fmt: skip
 _WEB_LINES: Final = (

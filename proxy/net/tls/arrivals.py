@@ -142,7 +142,7 @@ class Arrivals:
         self._pace = LinePace()
         # By file descriptor: clients without a place, whether their ClientHello is whole or not.
         self._watched: dict[int, Arrival] = {}
-        self._queue: FairLine[Arrival] = FairLine()
+        self._queue: FairLine[Entry[Arrival]] = FairLine()
         self._places: Places[Arrival] = Places(places)
         self._first_steps: set[Arrival] = set()
         self._peeked = bytearray(MOST_HELLO_BYTES)
@@ -249,7 +249,7 @@ class Arrivals:
             self.end(arrival, DisconnectCause.CONNECTION_RESET)
         else:
             if end:
-                arrival.entry = self._queue.push(path_of(host_network(arrival.client_address)), arrival)
+                arrival.entry = self._queue.push(path_of(host_network(arrival.client_address)), Entry(arrival))
 
     # --- places -----------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Arrivals:
         if self._epoll.closed:
             return
         while len(self._queue) and len(self._first_steps) < FIRST_STEPS_AT_ONCE and self._free_place():
-            arrival = self._queue.pop()
+            arrival = self._queue.pop().item
             self._unwatch(arrival)
             self._places.take(arrival, self._loop.time())
             self._first_steps.add(arrival)

@@ -30,15 +30,17 @@ class ManualClock:
     """A clock that stands still; `advance` runs what became due, in order, each at its own moment.
 
     Unlike a loop it runs callbacks inside `advance`, so a test sees their effect at once; callbacks of the
-    same moment run in the order in which they were asked for.
+    same moment run in the order in which they were asked for. `tick` is how much it goes on whenever it is read.
     """
 
-    def __init__(self, start: float = 1000.0) -> None:
+    def __init__(self, start: float = 1000.0, tick: float = 0.0) -> None:
         self._now = start
+        self._tick = tick
         self._order = itertools.count()
         self._timers: list[tuple[float, int, ManualTimer]] = []
 
     def time(self) -> float:
+        self._now += self._tick
         return self._now
 
     def call_at(self, when: float, callback: Callable[..., object], *args: Any) -> ManualTimer:

@@ -6,35 +6,37 @@ from collections.abc import Callable
 import pytest
 
 from limiter.deadlines import Deadlines
+from limiter.fair_line import FairLine
 from limiter.permit import AcquireWaiter, Waiter
-from limiter.queue import WaiterQueue
 from tests.support.loops.clock import ManualClock
+from tests.unit.limiter.harness import semaphore
 
 
 class Watched:
-    """Deadlines over a queue; write down who expired when, and do `on_expire` then."""
+    """Deadlines over a line; write down who expired when, and do `on_expire` then."""
 
     def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.expired: list[tuple[int, float]] = []
-        self.queue: WaiterQueue[AcquireWaiter] = WaiterQueue(self.leave)
+        self.line: FairLine[AcquireWaiter] = FairLine()
         self.deadlines = Deadlines(clock, self._expire)
         self.on_expire: Callable[[], None] = lambda: None
 
     def add(self, size: int, seconds: float) -> AcquireWaiter:
         now = self.clock.time()
-        waiter = AcquireWaiter(asyncio.get_running_loop(), size, now, now + seconds, None)
-        self.queue.push(waiter)
+        owner = semaphore(1, self.clock)
+        waiter = AcquireWaiter(owner, asyncio.get_running_loop(), size, now, now + seconds, None)
+        self.line.push((), waiter)
         self.deadlines.watch(waiter)
         return waiter
 
     def leave(self, waiter: AcquireWaiter) -> None:
-        self.queue.remove(waiter)
+        self.line.remove(waiter)
         self.deadlines.forget(waiter)
 
     def _expire(self, waiter: Waiter, now: float) -> None:
         assert isinstance(waiter, AcquireWaiter)
-        self.queue.remove(waiter)
+        self.line.remove(waiter)
         self.expired.append((waiter.size, now - 1000.0))
         self.on_expire()
 
@@ -51,7 +53,7 @@ async def test_those_who_have_gone_are_never_the_majority(watched: Watched) -> N
         watched.leave(waiter)
         assert len(watched.deadlines) <= 2 * (1000 - left)
     watched.clock.advance(1.0)
-    assert len(watched.deadlines) == len(watched.queue) == 1
+    assert len(watched.deadlines) == len(watched.line) == 1
 
 
 async def test_those_who_have_gone_are_not_the_majority_after_others_expired(watched: Watched) -> None:
@@ -61,7 +63,7 @@ async def test_those_who_have_gone_are_not_the_majority_after_others_expired(wat
         watched.leave(waiter)
     watched.clock.advance(2.0)
     assert len(watched.expired) == 6
-    assert len(watched.deadlines) == len(watched.queue) == 1
+    assert len(watched.deadlines) == len(watched.line) == 1
 
 
 class CoarseClock(ManualClock):

@@ -9,6 +9,7 @@ import pickle
 import sys
 import weakref
 from functools import partial
+from itertools import pairwise
 from typing import Protocol
 
 import pytest
@@ -25,6 +26,7 @@ from limiter import (
 )
 from limiter.observer import LimiterObserver
 from limiter.permit import AcquireWaiter
+from limiter.semaphore import MOST_AT_ONCE
 from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import RecordingObserver, books_are_zero, semaphore, settle, start
 
@@ -201,6 +203,50 @@ async def test_close_fails_those_who_wait_and_those_who_come_and_takes_back_what
     assert limiter.held == 9
     for each in (permit, second):
         each.release()
+    assert books_are_zero(limiter)
+
+
+@pytest.mark.parametrize("ends", ["released", "raised", "last one left"])
+async def test_many_who_fit_are_served_in_steps_and_nobody_passes_them_or_is_lost(make: Make, ends: str) -> None:
+    limiter, many = make(2000), 6 * MOST_AT_ONCE
+    held = await limiter.acquire(2000)
+    blocks = await start(limiter.acquire(2000)) if ends == "last one left" else None
+    tasks = [await start(limiter.acquire(1)) for _ in range(many)]
+    if blocks is not None:
+        held.try_update(1000)
+        blocks.cancel()
+    elif ends == "released":
+        held.release()
+    else:
+        limiter.set_limit(4000)
+    assert limiter.queue_size == many - MOST_AT_ONCE
+    assert limiter.try_acquire(1) is None, "nobody overtakes"
+    late = asyncio.get_running_loop().create_task(limiter.acquire(1))
+    tasks[-1].cancel()
+    left = [limiter.queue_size]
+    for _ in range(many):
+        await asyncio.sleep(0)
+        left.append(limiter.queue_size)
+    assert max(before - after for before, after in pairwise(left)) <= MOST_AT_ONCE
+    assert left[-1] == 0
+    for task in (*tasks[:-1], late):
+        task.result().release()
+    held.release()
+    assert books_are_zero(limiter)
+
+
+async def test_close_between_two_steps_fails_those_who_are_left(make: Make) -> None:
+    limiter = make(2000)
+    held = await limiter.acquire(2000)
+    tasks = [await start(limiter.acquire(1)) for _ in range(2 * MOST_AT_ONCE)]
+    held.release()
+    limiter.close()
+    await settle()
+    served = [task for task in tasks if task.exception() is None]
+    assert len(served) == MOST_AT_ONCE
+    assert {type(task.exception()) for task in tasks} == {type(None), PermitAcquireAlreadyClosed}
+    for task in served:
+        task.result().release()
     assert books_are_zero(limiter)
 
 

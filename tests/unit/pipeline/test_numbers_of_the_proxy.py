@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from limiter import fair_queue
+from limiter import acquires, fair_line, semaphore
 from pipeline.core import model
 from proxy.clients import requests
 from proxy.config.config import Config
@@ -16,8 +16,9 @@ MIB = 1024 * 1024
 def test_bounds_of_the_replay_are_those_of_the_proxy() -> None:
     assert model.LISTS_AT_ONCE == requests.LISTS_AT_ONCE
     assert model.PAYERS_ASKED == groups.MEMBERS_ASKED
-    assert model.QUANTA_PER_LIMIT == fair_queue.QUANTA_PER_LIMIT
-    assert model.MOST_IDLE_DEBTORS == fair_queue.MAX_IDLE_DEBTORS
+    assert model.GRANTS_AT_ONCE == semaphore.MOST_AT_ONCE
+    assert model.QUANTA_PER_LIMIT == acquires.QUANTA_PER_LIMIT
+    assert model.MOST_IDLE_DEBTORS == fair_line.MOST_DEBTORS
 
 
 @pytest.mark.parametrize(("heap_mb", "direct_mb", "most"), list(product((0, 1, 8), (0, 2, 16), (None, 4096))))

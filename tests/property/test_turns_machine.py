@@ -8,20 +8,22 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-import limiter.fair_queue
-from limiter.fair_queue import QUANTA_PER_LIMIT
-from tests.property.test_semaphore_machine import LIMITS, Request, SemaphoreMachine
+import limiter.acquires
+from limiter.acquires import QUANTA_PER_LIMIT
+from limiter.semaphore import MOST_AT_ONCE
+from tests.property.test_semaphore_machine import AT_ONCE, LIMITS, Request, SemaphoreMachine
 
 CAPS = st.sampled_from([100, 100, 60, 50, 30, 1])
 BY_KEY, ONE_LINE = "by key", "one line"
 
 
-class FairQueueMachine(SemaphoreMachine):
+class TurnsMachine(SemaphoreMachine):
     """The same semaphore and the same model, with keys served in turns."""
 
     @initialize(
         limit=LIMITS,
         max_queue=st.sampled_from([0, 0, 3]),
+        at_once=AT_ONCE,
         share=st.booleans(),
         cap=CAPS,
         quanta=st.sampled_from([1, 3, QUANTA_PER_LIMIT]),
@@ -31,13 +33,14 @@ class FairQueueMachine(SemaphoreMachine):
         self,
         limit: int,
         max_queue: int,
+        at_once: int = MOST_AT_ONCE,
         kept_of: int = 0,
         share: bool = True,
         cap: int = 100,
         quanta: int = QUANTA_PER_LIMIT,
     ) -> None:
-        limiter.fair_queue.QUANTA_PER_LIMIT = quanta  # the limits here are small
-        super().begin(limit=limit, max_queue=max_queue, kept_of=kept_of)
+        limiter.acquires.QUANTA_PER_LIMIT = quanta  # the limits here are small
+        super().begin(limit=limit, max_queue=max_queue, at_once=at_once, kept_of=kept_of)
         self.cap, self.kept_of = cap, kept_of
         self.limiter.set_sharing(share, cap)
         self.order = BY_KEY if share else ONE_LINE
@@ -59,7 +62,7 @@ class FairQueueMachine(SemaphoreMachine):
         try:
             super().teardown()
         finally:
-            limiter.fair_queue.QUANTA_PER_LIMIT = QUANTA_PER_LIMIT
+            limiter.acquires.QUANTA_PER_LIMIT = QUANTA_PER_LIMIT
 
     # Invariants, after every step
 
@@ -71,6 +74,8 @@ class FairQueueMachine(SemaphoreMachine):
         """
         if not self.limiter.share_by_key:
             super().nobody_waits_who_could_go()
+            return
+        if not self.all_are_served:
             return
         first = self._first_of_each_key()
         could = {key: size for key, size in first.items() if self._uncapped(size, key) and self._leaves(size, key)}
@@ -130,5 +135,5 @@ class FairQueueMachine(SemaphoreMachine):
         return not kept or not self._held_by(key) or self.limiter.held + n <= limit - kept
 
 
-FairQueueMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
-TestFairQueue = FairQueueMachine.TestCase
+TurnsMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestTurns = TurnsMachine.TestCase

@@ -12,10 +12,10 @@ from functools import partial
 import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
-from limiter.fair_queue import QUANTA_PER_LIMIT, KeyQueue, Round
+from limiter.acquires import QUANTA_PER_LIMIT
 from limiter.sites import SiteKey, site_of
 from tests.support.loops.clock import ManualClock
-from tests.unit.limiter.harness import alive, books_are_zero, semaphore, settle, start
+from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
 LIMIT = 1000
 QUANTUM = max(1, LIMIT // QUANTA_PER_LIMIT)
@@ -101,6 +101,18 @@ async def test_keys_that_wait_get_equal_bytes(storm: Storm) -> None:
         given[key] += size
         assert max(given.values()) - min(given[key] for key in range(3)) <= QUANTUM + max(sizes)
     await storm.end()
+
+
+async def test_a_turn_is_a_thousandth_of_the_limit(clock: ManualClock) -> None:
+    storm = Storm(semaphore(QUANTA_PER_LIMIT, clock, share_by_key=True))
+    storm.limiter.set_limit(2 * QUANTA_PER_LIMIT)
+    pool = await storm.limiter.acquire(2 * QUANTA_PER_LIMIT)
+    for key in "ab":
+        await storm.ask(key, 1, 1, 1, 1)
+    for _ in range(8):
+        await storm.limiter.update(pool, pool.size - 1)
+        await settle()
+    assert storm.order == [*"aabbaabb"]
 
 
 async def test_growth_is_paid_like_an_honest_request(clock: ManualClock) -> None:
@@ -191,40 +203,6 @@ async def test_deficits_stay_when_the_limit_changes(clock: ManualClock) -> None:
     assert (waits.done(), late.done(), again.done()) == (True, True, False)
 
 
-async def test_rounds_that_were_left_are_forgotten_while_the_head_waits(limiter: AsyncSemaphore) -> None:
-    await limiter.acquire(LIMIT // 2, key="pool")
-    debtor = await limiter.acquire(1, key="debtor")
-    await start(limiter.acquire(LIMIT - 1, key="head"))
-    before = alive(Round)
-    for size in range(2, 200):
-        assert debtor.try_update(size)
-        (await start(limiter.acquire(1, key="debtor"))).cancel()
-        await settle()
-    assert alive(Round) - before <= 2 * 2 + 9
-
-
-async def test_debtors_nobody_waits_for_are_bounded(limiter: AsyncSemaphore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("limiter.fair_queue.MAX_IDLE_DEBTORS", 10)
-    permits = [await limiter.acquire(1, key=number) for number in range(100)]
-    await limiter.acquire(LIMIT - 100, key="pool")
-    before = alive(KeyQueue)
-    await start(limiter.acquire(1, key="waits"))
-    for permit in permits:
-        assert permit.try_update(50)
-        assert permit.try_update(1), "the next may overshoot"
-    assert alive(KeyQueue) - before == 1 + 10
-
-
-async def test_idle_keys_are_forgotten_when_they_have_paid(storm: Storm) -> None:
-    before = alive(KeyQueue)
-    await storm.ask("endless", *[10] * 3000)
-    for number in range(500):
-        await storm.ask(number, 10)
-        await storm.free(partial(storm.was_given, number))
-    assert alive(KeyQueue) - before <= 2 * 10 // QUANTUM + 4
-    await storm.end()
-
-
 # --- the cap of a key -----------------------------------------------------------------------------
 
 
@@ -293,9 +271,11 @@ async def test_switching_keeps_all_who_wait_in_the_order_of_their_arrival_with_t
     first = await storm.limiter.acquire(1)
     for key in "aaab":
         await storm.ask(key, 1)
+        clock.advance(0.1)
     storm.limiter.set_sharing(True, 100)
     for key in "ca":
         await storm.ask(key, 1)
+        clock.advance(0.1)
     late = await start(storm.limiter.acquire(1, timeout_seconds=5.0))
     storm.limiter.set_sharing(False, 100)
     assert (storm.limiter.queue_size, storm.limiter.share_by_key) == (7, False)
@@ -384,6 +364,16 @@ async def test_newcomers_that_wait_are_served_before_keys_that_hold_something(ke
     for permit in many[:3]:
         permit.release()
     assert await served(behind) == 1
+
+
+async def test_who_leaves_from_aside_leaves_nothing_there(keeping: AsyncSemaphore) -> None:
+    many = await held(keeping, "many", 6)
+    (leaves,) = await waiting(keeping, "many")
+    short = [keeping.short]
+    leaves.cancel()
+    many[0].release()
+    assert [*short, keeping.short] == [True, False]
+    assert keeping.try_acquire(1, key="many") is not None
 
 
 async def test_keys_that_are_set_aside_take_turns(keeping: AsyncSemaphore) -> None:
