@@ -129,7 +129,9 @@ class ClientConnection(TurnTaker):
 
     @property
     def busy(self) -> bool:
-        """Return whether requests are under way, or frames unsent."""
+        """Return whether requests are under way, frames unsent, or a broker is asked to take the client."""
+        if self._state.state is State.CONNECTING_TO_BROKER:
+            return True
         return self._requests.outstanding > 0 or self.output.pending_bytes > 0
 
     @property

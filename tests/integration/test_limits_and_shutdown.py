@@ -21,6 +21,7 @@ from proxy.clients import crowds
 from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.auth.credentials import refused
+from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import (
     AsyncClient,
     connect_frame,
@@ -264,4 +265,29 @@ async def test_a_request_that_has_arrived_when_a_drain_looks_is_answered(
             await client.send(request[sent:])
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) > TOPICS
         assert await client.rest() == b""
+        await draining
+
+
+async def test_a_client_whose_broker_has_not_answered_when_a_drain_begins_becomes_a_relay() -> None:
+    asked, answers = asyncio.Event(), asyncio.Event()
+
+    async def slow(peer: AsyncClient) -> None:
+        await peer.command()
+        asked.set()
+        await answers.wait()
+        await peer.send(CONNECTED)
+        await peer.send(await peer.receive(7))
+        await peer.rest()
+
+    async with staged() as stage, raw_broker(slow) as broker:
+        client, idle = await stage.client(), await stage.connected()
+        await client.send(connect_frame(f"127.0.0.1:{broker.port}"))
+        await asked.wait()
+        draining = asyncio.get_running_loop().create_task(stage.proxy.sessions.drain(2 * NEVER_SECONDS))
+        assert await idle.rest() == b""
+        answers.set()
+        assert (await client.command()).type == pb.BaseCommand.CONNECTED
+        await client.send(b"goes on")
+        assert await client.receive(7) == b"goes on"
+        client.close()
         await draining
