@@ -35,13 +35,22 @@ USUAL: Final = {
     "spark.sql.codegen.cache.maxEntries": "1000",
     # HotSpot compiles no larger method: Spark would have it interpreted, row by row, where smaller ones are to be had.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # Groups here are more than Spark's small first map takes: each of the others would be looked for in both.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
 }
 LOCAL: Final = {
     # Left alone, Spark listens on the first network address that it finds.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.ui.enabled": "false",
+    # Spark describes each plan, and each change of one, for that page.
+    "spark.sql.ui.explainMode": "simple",
+    "spark.sql.debug.maxToStringFields": "5",
     "spark.driver.memory": "2g",
+    # HotSpot's second compiler is for loops over rows. At a tenth of these bounds, its own, it takes half of all
+    # processor time for code that plans and compiles, of which each run has more.
+    "spark.driver.extraJavaOptions": "-XX:Tier4InvocationThreshold=50000 -XX:Tier4MinInvocationThreshold=6000"
+    " -XX:Tier4CompileThreshold=150000 -XX:Tier4BackEdgeThreshold=400000",
 }
 # Tasks after a shuffle, for each core of a local master; a cluster has Spark's own default.
 SHUFFLED_PER_CORE: Final = 2

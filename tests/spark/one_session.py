@@ -20,11 +20,8 @@ TEST_CONF = {
     # test_topic_ingest.py and the benchmarks.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    # Spark describes each plan for a page that nobody opens: a seventh of all processor time with plans so small.
-    "spark.sql.ui.explainMode": "simple",
     # To plan each stage anew takes a fifth of all processor time; test_topic_ingest.py does.
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.debug.maxToStringFields": "5",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": " ".join(QUICK),
 }
