@@ -142,8 +142,8 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     """Choose limits and write the table `advice`; raises PipelineError if nothing holds or the replay is off."""
     common, target = settings.common, settings.target
     withdraw_advice(spark, common, settings.conf_path)
-    whole = read_table(spark, common, WHATIF)
-    if whole.isEmpty():
+    whole = read_table(spark, common, WHATIF).collect()
+    if not whole:
         raise PipelineError(
             f"--out {common.out}: the job whatif was begun and did not end, expected it to: run it again"
         )
@@ -152,7 +152,7 @@ def advise(spark: SparkSession, settings: AdviseSettings, say: Say = print) -> A
     of_all = [seen_of(row) for row in before]
     waited = max((seen.waited for seen in of_all), default=0)
     judged = settings.trust.in_all(judge(rows, target.p99_wait_us).get(ALL), waited, _not_replayed(of_all))
-    tried = whole.where(f"load = {target.load}").collect()
+    tried = [row for row in whole if row.load == target.load]
     if not tried:
         raise PipelineError(f"--load: got {target.load}, expected a load of the table whatif: add it to --load there")
     if not exists(spark, replay_path(common)):
