@@ -7,16 +7,20 @@ from typing import Final, NamedTuple
 
 
 class RetiredKey(NamedTuple):
-    """`kept`: the values that say what the proxy does anyway; `instead`: what to do for any other."""
+    """`kept`: the values that say what the proxy does anyway; `instead`: what it does, or what to do for any other."""
 
     kept: tuple[str, ...]
     instead: str
 
 
+def _always(value: str, instead: str) -> RetiredKey:
+    """Return a key whose default is a constant now; a blank stood for the default."""
+    return RetiredKey(("", value), instead)
+
+
 RETIRED: Final = {
     "relayEngine": RetiredKey(
         ("", "auto", "native"),
-        "no such key: the native extension moves all relays; a proxy that does without it starts with "
-        "--without-extension",
+        "the native extension moves all relays; a proxy that does without it starts with --without-extension",
     ),
 }

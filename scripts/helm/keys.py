@@ -12,6 +12,7 @@ from proxy.config import java_keys
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.config.keys.log_components import COMPONENTS, LEVELS
+from proxy.config.retired import RETIRED, RetiredKey
 from scripts.generated import json_records
 
 Json = dict[str, Any]
@@ -116,6 +117,9 @@ def schema() -> tuple[Json, Json]:
         about: Json = {"description": f"The Java proxy has it: {java.why}."}
         about |= _of_refused(java) if java.refused else _OF_JAVA
         properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
+    for name, retired in RETIRED.items():
+        about = {"description": f"Gone: {retired.instead}.", **_of_retired(retired)}
+        properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
     for name in _OF_THE_JVM:
         properties[name] = {"type": "string", "description": "Pulsar's image has it for its JVM; passed over."}
     families = "|".join(map(re.escape, java_keys.JAVA_ONLY_PREFIXES))
@@ -138,6 +142,17 @@ def _of_refused(java: java_keys.JavaKey) -> Json:
     if default in ("true", "false"):
         values.append(default == "true")
     return {"enum": values}
+
+
+def _of_retired(retired: RetiredKey) -> Json:
+    """Return the schema of what the proxy does anyway: it is refused where it is written, not at the start."""
+    try:
+        number = float(retired.kept[-1])
+    except ValueError:
+        words = {"true": True, "false": False}
+        return {"enum": [*retired.kept, *(words[word] for word in retired.kept if word in words)]}
+    texts = "|".join(map(re.escape, filter(None, retired.kept)))
+    return {"type": ["number", "string"], "minimum": number, "maximum": number, "pattern": f"^ *({texts})? *$"}
 
 
 def _about_key(key: Key[Any]) -> str:

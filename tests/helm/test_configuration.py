@@ -4,9 +4,11 @@ import json
 from typing import Any
 
 import jsonschema
+import yaml
 
 from proxy.config.config import Config
 from proxy.config.keys.key import BadValue, Key
+from proxy.config.retired import RETIRED
 from scripts.helm.render import GATEWAY
 from tests.helm.charts import conf_of, config_of, gateway, proxy_container
 from tests.support.each import each
@@ -56,6 +58,21 @@ def test_every_key_may_be_written_bare_or_with_the_prefix() -> None:
     properties = SCHEMA["properties"]["configData"]["properties"]
     for name in KEYS:
         assert properties[name]["$ref"] == properties[f"PULSAR_PREFIX_{name}"]["$ref"]
+
+
+def test_values_of_0_1_0_with_retired_keys_at_their_defaults_render_and_are_warnings_of_the_proxy() -> None:
+    defaults = {name: yaml.safe_load(retired.kept[-1] or "''") for name, retired in RETIRED.items()}
+    texts = {f"PULSAR_PREFIX_{name}": retired.kept[-1] for name, retired in RETIRED.items()}
+    for keys in (defaults, texts):
+        config = config_of(gateway({"configData": keys}))
+        assert {warning.key for warning in config.warnings} >= set(RETIRED)
+
+
+@each("name", RETIRED)
+def test_the_schema_takes_no_other_value_of_a_retired_key(name: str) -> None:
+    for written in (name, f"PULSAR_PREFIX_{name}"):
+        schema = jsonschema.Draft202012Validator(SCHEMA["properties"]["configData"]["properties"][written])
+        assert not any(map(schema.is_valid, ("7", 7, "x", True)))
 
 
 def test_the_prefix_wins_over_the_bare_name() -> None:

@@ -1,6 +1,5 @@
 """How many threads relays get: what the operator asked for, as far as it is here."""
 
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -65,21 +64,3 @@ def test_a_proxy_that_does_without_uses_none(extension: NativeExtension) -> None
 def test_relays_need_a_thread() -> None:
     with pytest.raises(ConfigError, match="numIOThreads: got '0'"):
         chosen(numIOThreads="0")
-
-
-@pytest.mark.parametrize("value", ["auto", "native"])
-def test_a_retired_key_that_asks_for_what_happens_anyway_is_a_warning(value: str) -> None:
-    config = Config.load(overrides=BROKER | {"relayEngine": value})
-    (warning,) = config.warnings
-    assert str(warning).endswith("relayEngine: has no effect any more: remove it, the next version does not know it")
-
-
-@pytest.mark.parametrize("source", ["flag", "file", "environment"])
-def test_a_retired_key_that_asks_for_what_is_gone_is_an_error_that_names_what_to_do(
-    source: str, tmp_path: Path
-) -> None:
-    file = tmp_path / "proxy.conf"
-    file.write_text("relayEngine=asyncio\n" if source == "file" else "")
-    environ = {"relayEngine": "asyncio"} if source == "environment" else {}
-    with pytest.raises(ConfigError, match=r"relayEngine: got 'asyncio', expected .* starts with --without-extension"):
-        Config.load(file, environ, BROKER | ({"relayEngine": "asyncio"} if source == "flag" else {}))
