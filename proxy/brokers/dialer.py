@@ -25,6 +25,9 @@ _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 HEAD_START_SECONDS: Final = 0.25
 # Addresses of a known broker that are tried at a time: each has two seconds, in which a SYN that is lost is sent again.
 ATTEMPTS_AT_ONCE: Final = 8
+# A peer that is gone without a word shows itself after 90 s: sooner costs packets for each idle connection, and later
+# is too late for whoever waits for a place.
+_KEEP_ALIVE: Final = ((socket.TCP_KEEPIDLE, 60), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +40,6 @@ class SocketOptions:
     connection is made.
     """
 
-    keep_alive_idle_seconds: int
-    keep_alive_interval_seconds: int
-    keep_alive_probes: int
     user_timeout_millis: int
     receive_buffer_bytes: int = 0
 
@@ -48,27 +48,17 @@ class SocketOptions:
         if sock.family == socket.AF_UNIX:
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if self.keep_alive_idle_seconds:
-            self._keep_alive(sock)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEP_ALIVE:
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self.user_timeout_millis)
         if self.receive_buffer_bytes:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self.receive_buffer_bytes)
 
-    def _keep_alive(self, sock: socket.socket) -> None:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, self.keep_alive_idle_seconds)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, self.keep_alive_interval_seconds)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, self.keep_alive_probes)
-
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the options of a configuration."""
-        return cls(
-            keep_alive_idle_seconds=config.tcp_keep_alive_idle_seconds,
-            keep_alive_interval_seconds=config.tcp_keep_alive_interval_seconds,
-            keep_alive_probes=config.tcp_keep_alive_probes,
-            user_timeout_millis=config.tcp_user_timeout_millis,
-        )
+        return cls(user_timeout_millis=config.tcp_user_timeout_millis)
 
 
 class Dialer:

@@ -23,4 +23,9 @@ RETIRED: Final = {
         ("", "auto", "native"),
         "the native extension moves all relays; a proxy that does without it starts with --without-extension",
     ),
+    "tcpKeepAliveIdleSeconds": _always(
+        "60", "TCP probes begin after 60 s of silence, PINGs after keepAliveIntervalSeconds"
+    ),
+    "tcpKeepAliveIntervalSeconds": _always("10", "TCP probes are 10 s apart"),
+    "tcpKeepAliveProbes": _always("3", "three TCP probes without an answer end a connection"),
 }

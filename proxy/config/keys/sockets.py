@@ -1,7 +1,7 @@
 """Keys of sockets and of the kernel's memory for them."""
 
 from proxy.config.keys.key import Key, whole, whole_or_blank
-from proxy.config.keys.units import BYTES, HOUR_MILLIS, MIB, MILLIS, SECONDS
+from proxy.config.keys.units import BYTES, HOUR_MILLIS, MIB, MILLIS
 
 SOCKETS = "Sockets"
 
@@ -84,16 +84,4 @@ class SocketKeys:
     tcp_user_timeout_millis = Key(
         "tcpUserTimeoutMillis", 30_000, whole(0, HOUR_MILLIS), section=SOCKETS, unit=MILLIS,
         doc="Time after which unacknowledged bytes end a connection (TCP_USER_TIMEOUT). 0: the kernel's choice.",
-    )  # fmt: skip
-    tcp_keep_alive_idle_seconds = Key(
-        "tcpKeepAliveIdleSeconds", 60, whole(0, 32_767), section=SOCKETS, unit=SECONDS,
-        doc="Silence before the first TCP keep-alive probe (TCP_KEEPIDLE). 0: no probes.",
-    )  # fmt: skip
-    tcp_keep_alive_interval_seconds = Key(
-        "tcpKeepAliveIntervalSeconds", 10, whole(1, 32_767), section=SOCKETS, unit=SECONDS,
-        doc="Time between TCP keep-alive probes (TCP_KEEPINTVL).",
-    )  # fmt: skip
-    tcp_keep_alive_probes = Key(
-        "tcpKeepAliveProbes", 3, whole(1, 127), section=SOCKETS, unit="probes",
-        doc="Unanswered TCP keep-alive probes that end a connection (TCP_KEEPCNT).",
     )  # fmt: skip

@@ -26,7 +26,7 @@ from tests.support.patience import patient
 from tests.support.sockets.descriptors import targets
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
-OPTIONS = SocketOptions(0, 1, 1, 0)
+OPTIONS = SocketOptions(0)
 # More turns of the loop than a dial needs until it waits for the broker's hello.
 STEPS_OF_A_DIAL = 20
 
