@@ -81,7 +81,6 @@ class BrokerSettings:
     hosts: tuple[tuple[str, int], ...]
     tls: bool
     dns_ttl_seconds: float
-    longest_pause_seconds: float
     key: str = "brokerServiceURL"
     # The time without news of a broker after which it is probed; 0: only brokers that are down are probed.
     idle_seconds: float = 0.0
@@ -94,7 +93,6 @@ class BrokerSettings:
             hosts=config.broker_hosts,
             tls=config.tls_enabled_with_broker,
             dns_ttl_seconds=config.broker_dns_ttl_seconds,
-            longest_pause_seconds=config.seconds(Config.broker_probe_interval_millis),
             key=key.name,
             idle_seconds=config.seconds(Config.broker_idle_probe_interval_millis),
         )
@@ -128,9 +126,7 @@ class Brokers:
         # Until its name is resolved, a host counts as one broker, and the dialer finds its addresses.
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
-        self._members = BrokerMembers(
-            _flat(self._found), settings.longest_pause_seconds, random.random, settings.idle_seconds
-        )
+        self._members = BrokerMembers(_flat(self._found), random.random, settings.idle_seconds)
         # Whether a request connection to a broker is open: its end is reported, so the broker needs no probe.
         self.in_use: Callable[[BrokerAddress], bool] = lambda _: False
         self._timer: asyncio.TimerHandle | None = None

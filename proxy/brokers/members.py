@@ -2,7 +2,7 @@
 
 No I/O and no clock: callers pass the time. A member is *unknown* until a connection to it succeeds or fails, and gets
 requests meanwhile. After a failure the member is *down*, gets no requests, and is probed after a pause that doubles up
-to `longest_pause_seconds`. If the member did not accept TCP connections, a successful probe makes it up. If it did, a
+to `LONGEST_PAUSE_SECONDS`. If the member did not accept TCP connections, a successful probe makes it up. If it did, a
 probe proves little: the member is then on *trial*, gets a single request at a time, and is up when a request succeeds.
 
 A member that is not down is probed at the start, and when nothing was heard of it for `idle_seconds`: this probe does
@@ -19,6 +19,8 @@ from typing import Final
 from proxy.brokers.target import BrokerAddress
 
 FIRST_PAUSE_SECONDS: Final = 0.05
+# A broker is used again within a second of its return, and never hammered by its own proxies.
+LONGEST_PAUSE_SECONDS: Final = 0.5
 # The largest random part of a pause, so that many proxies do not probe a broker in step.
 JITTER: Final = 0.25
 # A trial without a reported result (the request used an open connection, or was given up) ends after this time.
@@ -66,14 +68,12 @@ class BrokerMembers:
     def __init__(
         self,
         addresses: Iterable[BrokerAddress],
-        longest_pause_seconds: float,
         jitter: Callable[[], float],
         idle_seconds: float = 0.0,
     ) -> None:
         self._jitter = jitter
         self._idle_seconds = idle_seconds
         self._members = {address: BrokerMember(address) for address in addresses}
-        self.longest_pause_seconds = longest_pause_seconds
         self._turn = 0
         self._homes: dict[str, BrokerAddress] = {}
 
@@ -271,7 +271,7 @@ class BrokerMembers:
     def _pause(self, member: BrokerMember, began: float, now: float) -> None:
         """Set the time of the next probe, counted from when this one *began*: a probe without answer takes long."""
         member.probed_at = now
-        pause = min(self.longest_pause_seconds, FIRST_PAUSE_SECONDS * 2 ** min(member.failures, 32))
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2 ** min(member.failures, 32))
         member.failures += 1
         member.probe_at = max(now, began + pause * (1 - JITTER * self._jitter()))
 

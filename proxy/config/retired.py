@@ -28,4 +28,6 @@ RETIRED: Final = {
     ),
     "tcpKeepAliveIntervalSeconds": _always("10", "TCP probes are 10 s apart"),
     "tcpKeepAliveProbes": _always("3", "three TCP probes without an answer end a connection"),
+    "brokerProbeIntervalMillis": _always("500", "a broker that is down is probed every 500 ms at most"),
+    "maxHttpTunnelsPercent": _always("50", "half of maxHttpServerConnections may be WebSockets"),
 }

@@ -132,7 +132,7 @@ async def test_a_broker_that_spoils_its_connections_behind_connected_is_dialled_
 ) -> None:
     async with (
         raw_broker(spoiling_broker(seconds, fault)) as broker,
-        staged(broker_port=broker.port, brokerProbeIntervalMillis=500) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
         clients = [await stage.connected() for _ in range(10)]
         async with in_time(3.0):

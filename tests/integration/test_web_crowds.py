@@ -183,7 +183,7 @@ async def full_port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[WebStage]:
     """Let one address hold all that may be passed on: 8 WebSockets, 10 requests at work, and others that wait."""
     # Those that wait must not leave before the test has ended.
     monkeypatch.setattr("proxy.web.forward.settings.GATE_SECONDS", 600.0)
-    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10, "maxHttpTunnelsPercent": 50}
+    keys = {"maxHttpServerConnections": CROWD, "maxConcurrentHttpRequests": 10}
     async with web_staged(**keys) as at:
         at.broker.answer = socket_or_silent
         sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(8)]

@@ -6,10 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from proxy.brokers.members import FIRST_PAUSE_SECONDS, JITTER, BrokerMembers, MemberState
+from proxy.brokers.members import FIRST_PAUSE_SECONDS, JITTER, LONGEST_PAUSE_SECONDS, BrokerMembers, MemberState
 from proxy.brokers.target import BrokerAddress
 
-LONGEST = 0.5
 HOSTS = [BrokerAddress(f"broker-{number}", 6650) for number in range(5)]
 some_hosts = st.lists(st.sampled_from(HOSTS), min_size=1, unique=True)
 a_host = st.sampled_from(HOSTS)
@@ -22,7 +21,7 @@ class MembersMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = 100.0
         self.jitter = 0.0
-        self.members = BrokerMembers(HOSTS[:3], LONGEST, lambda: self.jitter)
+        self.members = BrokerMembers(HOSTS[:3], lambda: self.jitter)
         self.looks: dict[BrokerAddress, float] = {}
         self.ended: dict[BrokerAddress, float] = {}
 
@@ -81,7 +80,7 @@ class MembersMachine(RuleBasedStateMachine):
         assert chosen is None or chosen in usable
         if key is not None and usable == up:
             # Nobody is on trial: the key's nearest of all, remembered or not.
-            nearest = BrokerMembers([host for host in up if host != avoid] or up, LONGEST, lambda: 0.0).home(key)
+            nearest = BrokerMembers([host for host in up if host != avoid] or up, lambda: 0.0).home(key)
             assert chosen == nearest
         if len(up) > 1 or up - {avoid}:
             assert chosen != avoid
@@ -92,7 +91,7 @@ class MembersMachine(RuleBasedStateMachine):
         for member in self.members.all():
             if member.state is MemberState.DOWN and not member.probing:
                 assert next_probe is not None
-                assert next_probe <= self.now + LONGEST
+                assert next_probe <= self.now + LONGEST_PAUSE_SECONDS
 
     @invariant()
     def who_is_not_down_is_not_looked_at(self) -> None:
@@ -105,7 +104,7 @@ TestMembersMachine = MembersMachine.TestCase
 
 @given(some_hosts, st.integers(1, 10), st.text())
 def test_turns_are_even_and_a_key_has_one_home(hosts: list[BrokerAddress], rounds: int, key: str) -> None:
-    members = BrokerMembers(hosts, LONGEST, lambda: 0.0)
+    members = BrokerMembers(hosts, lambda: 0.0)
     taken = Counter(members.choose(0.0) for _ in range(rounds * len(hosts)))
     assert taken == dict.fromkeys(hosts, rounds)
     assert {members.choose(0.0, key) for _ in range(5)} == {members.home(key)}
@@ -113,7 +112,7 @@ def test_turns_are_even_and_a_key_has_one_home(hosts: list[BrokerAddress], round
 
 @given(st.lists(st.text(), min_size=1, unique=True))
 def test_only_the_keys_of_a_broker_that_leaves_move(keys: list[str]) -> None:
-    members = BrokerMembers(HOSTS, LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS, lambda: 0.0)
     before = {key: members.choose(0.0, key) for key in keys}
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
     for key, home in before.items():
@@ -122,7 +121,7 @@ def test_only_the_keys_of_a_broker_that_leaves_move(keys: list[str]) -> None:
 
 def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None:
     for jitter in (0.0, 1.0):
-        members = BrokerMembers(HOSTS[:1], LONGEST, lambda jitter=jitter: jitter)  # type: ignore[misc]
+        members = BrokerMembers(HOSTS[:1], lambda jitter=jitter: jitter)  # type: ignore[misc]
         members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
         now, pauses = 0.0, []
         for _ in range(6):
@@ -136,7 +135,7 @@ def test_pauses_double_up_to_the_longest_and_jitter_only_shortens_them() -> None
 
 
 def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_through() -> None:
-    members = BrokerMembers(HOSTS[:2], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:2], lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "silent", answers_tcp=True)
     members.begin_probes(0.05)
     members.probed(HOSTS[0], 0.05, 0.05, None)
@@ -147,7 +146,7 @@ def test_one_that_answered_tcp_alone_gets_one_request_at_a_time_until_one_gets_t
 
 
 def test_one_on_trial_that_fails_is_down_for_longer() -> None:
-    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], lambda: 0.0)
     now = 0.0
     for pause in (0.05, 0.1, 0.2):
         members.failed(HOSTS[0], now, "silent", answers_tcp=True)
@@ -160,7 +159,7 @@ def test_one_on_trial_that_fails_is_down_for_longer() -> None:
 
 
 def test_failures_of_those_on_their_way_are_one_failure() -> None:
-    members = BrokerMembers(HOSTS[:1], LONGEST, lambda: 0.0)
+    members = BrokerMembers(HOSTS[:1], lambda: 0.0)
     members.failed(HOSTS[0], 0.0, "gone", answers_tcp=False)
     due = members.next_probe()
     assert not members.failed(HOSTS[0], 0.01, "gone, too", answers_tcp=False)

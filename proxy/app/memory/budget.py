@@ -30,7 +30,7 @@ from proxy.requests.request_bytes import RESERVE_OF
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
-from proxy.web.forward.settings import METRICS_CONNECTIONS, WINDOW_BUFFERS, WebTargets
+from proxy.web.forward.settings import METRICS_CONNECTIONS, TUNNELS_PART, WINDOW_BUFFERS, WebTargets
 
 MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
@@ -175,7 +175,6 @@ _HEAP: Final = Config.max_topic_list_in_flight_heap_mem_size_mb
 _DIRECT: Final = Config.max_topic_list_in_flight_direct_mem_size_mb
 _WEB_CONNECTIONS: Final = Config.max_http_server_connections
 _WEB_REQUESTS: Final = Config.max_concurrent_http_requests
-_TUNNELS: Final = Config.max_http_tunnels_percent
 _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
 _ASKS_CERTIFICATES: Final = Given((Config.tls_trust_certs_file_path, Config.tls_trust_store))
@@ -322,12 +321,12 @@ _WEB_LINES: Final = (
     Line("web_requests_tls", "TLS of requests passed on", _WEB_REQUESTS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
     # An open tunnel is as large as a request.
-    Line("web_sockets", "open WebSockets", _TUNNELS.name,
-         (Part(WEB_REQUEST_BYTES, (_WEB_CONNECTIONS, _TUNNELS), _PASSES_ON),
-          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_CONNECTIONS, _TUNNELS, _WEB_BUFFER), _PASSES_ON)),
-         divided_by=100),
-    Line("web_sockets_tls", "TLS of open WebSockets", _TUNNELS.name,
-         (Part(LOOP_TLS_BYTES, (_WEB_CONNECTIONS, _TUNNELS), (*_PASSES_ON, _BROKER_TLS)),), divided_by=100),
+    Line("web_sockets", "open WebSockets", _WEB_CONNECTIONS.name,
+         (Part(WEB_REQUEST_BYTES // TUNNELS_PART, (_WEB_CONNECTIONS,), _PASSES_ON),
+          Part((2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS) // TUNNELS_PART, (_WEB_CONNECTIONS, _WEB_BUFFER),
+               _PASSES_ON))),
+    Line("web_sockets_tls", "TLS of open WebSockets", _WEB_CONNECTIONS.name,
+         (Part(LOOP_TLS_BYTES // TUNNELS_PART, (_WEB_CONNECTIONS,), (*_PASSES_ON, _BROKER_TLS)),)),
 )  # fmt: skip
 _ADMIN_LINES: Final = (
     Line("admin_clients", "askers of the admin API", Config.admin_api_address.name,

@@ -48,10 +48,6 @@ class BrokerKeys:
         "this time. Addresses serve for as long again while the resolver is slow or fails, if the certificate of the "
         "broker is checked or no secret credentials are sent to it.",
     )  # fmt: skip
-    broker_probe_interval_millis = Key(
-        "brokerProbeIntervalMillis", 500, whole(50, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
-        doc="Longest time between connection attempts to a broker that could not be reached; they begin at 50 ms.",
-    )  # fmt: skip
     broker_idle_probe_interval_millis = Key(
         "brokerIdleProbeIntervalMillis", 30_000, whole(0, HOUR_MILLIS), section=BROKERS, unit=MILLIS,
         doc="Time after which a broker is probed with a connection and CONNECT if nothing was heard of it. "

@@ -60,11 +60,6 @@ class HttpKeys:
         "closed; the Java proxy accepts no more, and newcomers wait until others end",
         less="0, by which the Java proxy has no limit: memory for all of them is part of the sum",
     )  # fmt: skip
-    max_http_tunnels_percent = Key(
-        "maxHttpTunnelsPercent", 50, whole(1, 100), section=HTTP, unit="%",
-        doc="How much of maxHttpServerConnections may be WebSockets; one more ends the one that has been idle the "
-        "longest, of the principal or address with most.",
-    )  # fmt: skip
     http_requests_limit_enabled = Key(
         "httpRequestsLimitEnabled", False, boolean(), since="pulsar", section=HTTP,
         dynamic=True,

@@ -15,6 +15,8 @@ from proxy.web.http.origins import OriginRules
 WINDOW_BUFFERS: Final = 4
 # Connections of `metricsPort`: those of a few monitors, and of probes, each of which asks for a page and leaves.
 METRICS_CONNECTIONS: Final = 16
+# This part of the connections may be WebSockets: the others are for requests, however many stay open.
+TUNNELS_PART: Final = 2
 
 
 class CurrentTls(Protocol):
@@ -67,7 +69,7 @@ class WebLimits:
             page_reuse_seconds=config.seconds(Config.web_service_page_reuse_millis),
             metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
             max_connections=config.max_http_server_connections,
-            max_tunnels=max(1, config.max_http_server_connections * config.max_http_tunnels_percent // 100),
+            max_tunnels=max(1, config.max_http_server_connections // TUNNELS_PART),
             gate=GateLimits(
                 config.max_concurrent_http_requests,
                 config.http_requests_max_per_second,

@@ -85,7 +85,7 @@ def run(*each: Coroutine[Any, Any, None]) -> None:
 def test_brokers_that_are_down_are_probed_by_a_fleet_out_of_step() -> None:
     times: list[float] = []
     for _ in range(FLEET):
-        members = BrokerMembers([BROKER], 1.0, random.random)
+        members = BrokerMembers([BROKER], random.random)
         members.failed(BROKER, 0.0, "refused", answers_tcp=False)
         while (now := cast(float, members.next_probe())) < 60:
             assert members.begin_probes(now) == [BROKER]
@@ -106,7 +106,7 @@ def test_names_of_brokers_that_are_all_down_are_asked_for_by_a_fleet_out_of_step
     async def one() -> None:
         loop, counters = asyncio.get_running_loop(), Counters()
         names = CachingResolver(loop, 30.0, 1, crashed, budget(), ask)
-        settings = BrokerSettings((("brokers.example", 6650),), False, 30.0, 1.0)
+        settings = BrokerSettings((("brokers.example", 6650),), False, 30.0)
         brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters.brokers, open_log("error"), budget())
         brokers.start()
         brokers.failed(BrokerAddress("brokers.example", 6650), "refused", answers_tcp=False)

@@ -10,7 +10,7 @@ import pytest
 
 from proxy.app.metrics.counters import Counters
 from proxy.brokers.discovery import Brokers, BrokerSettings
-from proxy.brokers.members import MOST_LOOKS
+from proxy.brokers.members import LONGEST_PAUSE_SECONDS, MOST_LOOKS
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
@@ -20,7 +20,6 @@ from tests.support.brokers.played import crash
 from tests.support.loops.loops import virtually
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
-LONGEST = 0.5
 
 
 class Street:
@@ -37,7 +36,7 @@ class Street:
         self.resolved: dict[str, list[str]] = {}
         budget = LoopBudget(self.loop, self.loop.time)
         names = CachingResolver(self.loop, 30.0, 1, crash, budget, self._ask)
-        settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, LONGEST, idle_seconds=idle)
+        settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, idle_seconds=idle)
         counters, log = self.counters.brokers, open_log("error")
         self.brokers = Brokers(self.loop, settings, names, cast(Any, self), counters, log, budget)
 
@@ -97,7 +96,7 @@ async def test_a_broker_is_used_again_within_a_second_of_its_return_however_long
         street.down.clear()
         back = street.loop.time()
         await street.returned(A)
-        assert street.loop.time() - back <= LONGEST + 0.02
+        assert street.loop.time() - back <= LONGEST_PAUSE_SECONDS + 0.02
         street.fails(A)
 
 
@@ -115,7 +114,7 @@ async def test_a_broker_that_is_down_is_looked_at_at_its_pace_whoever_asks(stree
         for _ in range(100):
             group.create_task(ask())
     seconds = street.loop.time() - began
-    assert len(street.looks) <= 5 + seconds / (0.75 * LONGEST)
+    assert len(street.looks) <= 5 + seconds / (0.75 * LONGEST_PAUSE_SECONDS)
 
 
 @virtually(street_of, A.host, B.host)
@@ -136,7 +135,7 @@ async def test_a_request_that_finds_no_broker_is_told_after_one_look_at_each(str
     began, looks = street.loop.time(), len(street.looks)
     with pytest.raises(BrokerUnavailable) as failure:
         await street.brokers.pick()
-    assert street.loop.time() - began <= LONGEST + 0.01
+    assert street.loop.time() - began <= LONGEST_PAUSE_SECONDS + 0.01
     assert {host for _, host in street.looks[looks:]} == {A.host, B.host}
     assert str(failure.value) == (
         "none of 2 brokers can be reached (brokerServiceURL): "
@@ -168,7 +167,7 @@ async def test_new_brokers_behind_a_name_are_found_soon_when_none_is_left(street
     street.resolved["brokers"] = ["192.0.2.3", "192.0.2.4"]
     began = street.loop.time()
     assert (await street.brokers.pick()).address in ("192.0.2.3", "192.0.2.4")
-    assert street.loop.time() - began <= LONGEST
+    assert street.loop.time() - began <= LONGEST_PAUSE_SECONDS
 
 
 @virtually(street_of, "brokers")

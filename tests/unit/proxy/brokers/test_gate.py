@@ -34,7 +34,7 @@ class Town:
         log = open_log("info", "json", self.log)
         self.names: dict[str, list[str]] = {SERVICE: ["10.0.0.1", "10.0.0.2"]}
         self.asked: list[str] = []
-        settings = BrokerSettings(((SERVICE, 6650), ("10.9.9.9", 6651)), False, TTL, 0.5)
+        settings = BrokerSettings(((SERVICE, 6650), ("10.9.9.9", 6651)), False, TTL)
         budget = LoopBudget(self.loop, self.loop.time)
         own = CachingResolver(self.loop, TTL, 1, crash, budget, self._ask, stale_serves=not withholds)
         self.clients_names = CachingResolver(self.loop, TTL, 3, crash, budget, self._ask_for_client)
