@@ -19,6 +19,8 @@ from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 MOST_SPARE_SLABS: Final = 64
+# The heap permit of a list whose size is not known: most lists are short, and a permit grows with what arrives.
+_FIRST_ESTIMATE_BYTES: Final = 1024 + ANSWER_OVERHEAD_BYTES
 
 
 class ListMemory:
@@ -42,7 +44,7 @@ class ListMemory:
         self._apply_to_frames()
         self._share(config)
         self.slabs = SlabPool(_spare_slabs(config), self._unused_bytes)
-        self.sizes = ListSizes(first_estimate(config))
+        self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
 
     def waiters_served(self) -> int:
@@ -85,11 +87,6 @@ class ListMemory:
         self.limiter.set_sharing(share_by_key, cap_percent)
         # Networks take turns in the shares where all others are in one line: no cap goes with that.
         self.unproven.set_sharing(True, cap_percent if share_by_key else 100)
-
-
-def first_estimate(config: Config) -> int:
-    """Return the heap permit of a list whose size is not known, in bytes."""
-    return config.topic_list_initial_heap_permit_bytes + ANSWER_OVERHEAD_BYTES
 
 
 def _limiter(

@@ -72,7 +72,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
         steps.apply_clients,
         steps.apply_watches,
     ),
-    Config.topic_list_initial_heap_permit_bytes: (steps.apply_topic_lists,),
     Config.topic_list_max_answer_bytes: (steps.apply_topic_lists, steps.apply_budget),
     Config.topic_list_max_outstanding_per_broker: (steps.apply_topic_lists, *_WEB),
     Config.topic_list_coalescing_enabled: (steps.apply_topic_lists,),

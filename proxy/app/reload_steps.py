@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from proxy.app.broker_side import BrokerSide
 from proxy.app.client_services import apply_handshake_memory
-from proxy.app.list_memory import ListMemory, first_estimate
+from proxy.app.list_memory import ListMemory
 from proxy.app.overload import OverloadSwitch
 from proxy.app.sockets import Sockets
 from proxy.clients.connection_log import ConnectionLog
@@ -74,7 +74,6 @@ def apply_watches(parts: LiveParts, config: Config) -> None:
 
 def apply_topic_lists(parts: LiveParts, config: Config) -> None:
     """Apply timeouts and sizes of topic lists."""
-    parts.memory.sizes.initial_bytes = first_estimate(config)
     parts.services.requests.topic_lists.apply(TopicListLimits.of(config))
     _notify_recorder(parts)
 

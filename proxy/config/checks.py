@@ -255,17 +255,12 @@ def _check_memory(loader: Loader, config: ConfigValues) -> None:
         (ConfigKeys.max_topic_list_in_flight_direct_mem_size_mb, config.direct_limit_bytes),
     )
     largest = config.topic_list_answer_limit_bytes
-    first = config.topic_list_initial_heap_permit_bytes
     for key, limit in limits:
         if not limit:
             loader.doubt(key, "0 means no limit: the memory of topic lists is not bounded")
         elif largest > limit:
             expected = f"at most {key.name} ({limit} bytes)"
             loader.fault(ConfigKeys.topic_list_max_answer_bytes, str(largest), expected)
-    heap_key, heap_limit = limits[0]
-    if heap_limit and first > heap_limit:
-        expected = f"at most {heap_key.name} ({heap_limit} bytes)"
-        loader.fault(ConfigKeys.topic_list_initial_heap_permit_bytes, str(first), expected)
 
 
 def _check_times(loader: Loader, config: ConfigValues) -> None:

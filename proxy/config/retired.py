@@ -30,4 +30,5 @@ RETIRED: Final = {
     "tcpKeepAliveProbes": _always("3", "three TCP probes without an answer end a connection"),
     "brokerProbeIntervalMillis": _always("500", "a broker that is down is probed every 500 ms at most"),
     "maxHttpTunnelsPercent": _always("50", "half of maxHttpServerConnections may be WebSockets"),
+    "topicListInitialHeapPermitBytes": _always("1024", "a list of unknown size begins with 1024 bytes"),
 }

@@ -56,7 +56,7 @@ CHANGED: Final = {
     "maxConcurrentInboundConnections": "70", "maxConcurrentInboundConnectionsPerIp": "7",
     "maxUnansweredCommandsPerSecond": "7", "maxConcurrentLookupRequests": "7",
     "maxOutstandingRequestsPerConnection": "7", "handshakeTimeoutMillis": "1500", "keepAliveIntervalSeconds": "1800",
-    "topicListRequestTimeoutMillis": "9000", "topicListInitialHeapPermitBytes": "5000",
+    "topicListRequestTimeoutMillis": "9000",
     "topicListMaxAnswerBytes": "5000", "topicListCoalescingEnabled": "false", "topicListSharedBy": "role",
     "topicListFairness": "tenant", "topicListMaxMemoryPercentPerKey": "30", "maxHandshakeInFlightMemSizeMB": "8",
     "topicListSpillMaxMB": "7", "topicListUnprovenReadersMemoryPercent": "25",

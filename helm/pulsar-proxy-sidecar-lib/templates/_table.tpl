@@ -127,7 +127,6 @@
   "maxTopicListInFlightHeapMemSizePermitsAcquireQueueSize": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},
   "maxTopicListInFlightDirectMemSizePermitsAcquireQueueSize": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},
   "topicListRequestTimeoutMillis": {"default": "28000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 3600000},
-  "topicListInitialHeapPermitBytes": {"default": "1024", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 2147483647},
   "topicListMaxAnswerBytes": {"default": "", "blankIsDefault": false, "dynamic": true, "least": 1024, "most": 2147483647},
   "topicListCoalescingEnabled": {"default": "true", "blankIsDefault": true, "dynamic": true},
   "topicListSharedBy": {"default": "credentials", "blankIsDefault": true, "dynamic": true},

@@ -48,11 +48,6 @@ class TopicListKeys:
         "lookups and schemas. A list that has moved to topicListSpillDirectory has no limit. Keep it below the "
         "clients' 30 s.",
     )  # fmt: skip
-    topic_list_initial_heap_permit_bytes = Key(
-        "topicListInitialHeapPermitBytes", 1024, whole(0, LARGEST), section=TOPIC_LISTS, unit=BYTES,
-        dynamic=True,
-        doc="Memory reserved for a list of unknown size.",
-    )  # fmt: skip
     topic_list_max_answer_bytes = Key(
         "topicListMaxAnswerBytes", None, whole_or_blank(1024, LARGEST), section=TOPIC_LISTS, unit=BYTES,
         dynamic=True,

@@ -327,7 +327,6 @@ class TestFaults:
             topicListMaxAnswerBytes="2097153",
             maxTopicListInFlightDirectMemSizeMB="2",
             maxTopicListInFlightHeapMemSizeMB="1",
-            topicListInitialHeapPermitBytes="1048577",
             brokerConnectionsPerKey="9",
             brokerConnectionsTotal="8",
         )
@@ -337,8 +336,6 @@ class TestFaults:
             "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
             "command line: topicListMaxAnswerBytes: got 2097153, "
             "expected at most maxTopicListInFlightDirectMemSizeMB (2097152 bytes)",
-            "command line: topicListInitialHeapPermitBytes: got 1048577, "
-            "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
             "command line: brokerConnectionsPerKey: got 9, expected at most brokerConnectionsTotal (8)",
         ]
 
