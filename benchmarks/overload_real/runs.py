@@ -12,6 +12,7 @@ from benchmarks.ladder import machine
 from benchmarks.overload_real.samples import BusyCores, Sample
 from benchmarks.overload_real.scene import LANGUAGES, MIB, NEIGHBOUR, SAMPLE_SECONDS, Scene, Size, scene
 from proxy.config.config import Config
+from proxy.overload.bounds import RECEIVED_BYTES
 from tests.pulsar.standalone import Broker
 
 Json = dict[str, Any]
@@ -118,7 +119,7 @@ def memory_of(samples: list[Sample], size: Size, rate: float) -> Json:
     """Return the peak beside the line of Q10: high mark + rates x interval + paused x receive buffer."""
     high = Config.overload_memory_high_watermark.default
     # Linux doubles the buffer size that a program sets.
-    received = 2 * Config.relay_client_receive_buffer_bytes.default
+    received = 2 * RECEIVED_BYTES
     most_paused = max(sample.paused for sample in samples)
     peak = max(samples, key=lambda sample: sample.used_bytes)
     parts = {

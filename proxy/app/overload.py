@@ -1,7 +1,7 @@
 """Build overload control while a throttle is enabled, and end it when none is.
 
-Rule: nothing of `proxy.overload` but its counters is imported before a throttle is enabled. Messages are counted for
-clients that join while a throttle is enabled; those that joined before are never slowed.
+Rule: nothing of `proxy.overload` but its counters and bounds is imported before a throttle is enabled. Messages are
+counted for clients that join while a throttle is enabled; those that joined before are never slowed.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
+from proxy.overload.bounds import RECEIVED_BYTES
 from proxy.relay.engines import RelayEngines
 from proxy.relay.topic_slots import TopicSlots
 from proxy.telemetry.events.recorder import Recorder
@@ -81,8 +82,7 @@ class OverloadSwitch:
         wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
         if (slots := sources.engines.slots) is not None:
             slots.enabled = wanted
-            slots.books.set_max_pause_millis(config.publish_throttle_max_pause_millis)
-        sources.ports.bound_received(config.relay_client_receive_buffer_bytes if config.throttle_acts else 0)
+        sources.ports.bound_received(RECEIVED_BYTES if config.throttle_acts else 0)
         if not wanted:
             self._end()
             return

@@ -23,7 +23,6 @@ _SEND_TIMEOUT_MILLIS: Final = 30_000
 # Pairs of a key and the key whose value has to be above its own.
 _IN_ORDER: Final[tuple[tuple[Key[Any], Key[Any]], ...]] = (
     (ConfigKeys.overload_memory_low_watermark, ConfigKeys.overload_memory_high_watermark),
-    (ConfigKeys.overload_memory_high_watermark, ConfigKeys.overload_memory_hard_watermark),
     (
         ConfigKeys.adaptive_publisher_throttling_memory_low_watermark_pct,
         ConfigKeys.adaptive_publisher_throttling_memory_high_watermark_pct,
@@ -296,13 +295,8 @@ def _check_overload(loader: Loader, config: ConfigValues) -> None:
         loader.fault(pause, str(config.value(pause)), f"at least {drip.name} ({config.value(drip)})")
     if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
         return
-    pauses = (
-        (pause, config.overload_throttle_enabled),
-        (ConfigKeys.publish_throttle_max_pause_millis, config.adaptive_publisher_throttling_enabled),
-    )
-    for key, is_enabled in pauses:
-        if is_enabled and config.value(key) >= _SEND_TIMEOUT_MILLIS:
-            loader.doubt(key, f"{config.value(key)}: clients fail messages after {_SEND_TIMEOUT_MILLIS} (sendTimeout)")
+    if config.overload_throttle_enabled and config.value(pause) >= _SEND_TIMEOUT_MILLIS:
+        loader.doubt(pause, f"{config.value(pause)}: clients fail messages after {_SEND_TIMEOUT_MILLIS} (sendTimeout)")
     tls = config.tls_enabled_with_broker
     web = ConfigKeys.broker_web_service_url_tls if tls else ConfigKeys.broker_web_service_url
     signals = ConfigKeys.overload_signals

@@ -31,4 +31,11 @@ RETIRED: Final = {
     "brokerProbeIntervalMillis": _always("500", "a broker that is down is probed every 500 ms at most"),
     "maxHttpTunnelsPercent": _always("50", "half of maxHttpServerConnections may be WebSockets"),
     "topicListInitialHeapPermitBytes": _always("1024", "a list of unknown size begins with 1024 bytes"),
+    "overloadMemoryHardWatermark": _always("0.95", "overloadMaxPauseMillis ends no pause above 0.95 of the limit"),
+    "publishThrottleMaxPauseMillis": _always(
+        "5000", "a connection that waits for the rate of a topic passes one frame after 5 s"
+    ),
+    "relayClientReceiveBufferBytes": _always(
+        "1048576", "clients' receive buffers are 1 MiB while a throttle acts, and relaySocketMemoryMB bounds all"
+    ),
 }

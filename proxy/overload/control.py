@@ -31,7 +31,7 @@ from proxy.overload.samples import (
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import OffLoop, SignalWatch
 from proxy.overload.slices import Largest, in_slices
-from proxy.overload.threshold import ThresholdThrottle
+from proxy.overload.threshold import HARD, ThresholdThrottle
 from proxy.relay.topic_slots import RateCounts
 
 MOST_SHOWN: Final = 100
@@ -339,7 +339,7 @@ class OverloadControl:
         settings, found = self._settings, {}
         if settings.threshold.enabled:
             threshold = settings.threshold
-            found = {"high": threshold.marks.high, "low": threshold.marks.low, "hard": threshold.hard}
+            found = {"high": threshold.marks.high, "low": threshold.marks.low, "hard": HARD}
         if settings.adaptive_enabled:
             found |= {"adaptive_high": settings.adaptive.memory.high, "adaptive_low": settings.adaptive.memory.low}
         return found

@@ -44,7 +44,6 @@ class OverloadSettings:
 def _threshold(config: Config) -> ThresholdSettings:
     return ThresholdSettings(
         marks=Marks(config.overload_memory_high_watermark, config.overload_memory_low_watermark),
-        hard=config.overload_memory_hard_watermark,
         drip_seconds=config.seconds(Config.overload_drip_millis),
         max_pause_seconds=config.seconds(Config.overload_max_pause_millis),
         read_bytes=config.relay_buffer_bytes,

@@ -20,6 +20,9 @@ LARGE_FRAME_BYTES: Final = 65_536
 LARGE_FRAME_FACTOR: Final = 5
 MIXED_FACTOR: Final = 4
 MOST_RELEASED: Final = 64
+# From this part of the limit on the longest pause ends none: a proxy that is killed loses more than a message that
+# its client fails, and knows of.
+HARD: Final = 0.95
 
 
 class ThrottleState(StrEnum):
@@ -35,7 +38,6 @@ class ThresholdSettings:
     """The marks and times; `read_bytes` is what a released connection may read at once. Seconds and fractions."""
 
     marks: Marks
-    hard: float
     drip_seconds: float
     max_pause_seconds: float
     read_bytes: int
@@ -198,7 +200,7 @@ class ThresholdThrottle:
                 alone = True
                 self._pause_one(made, now, relay)
             yield
-        if self.is_high(ratio) and (not first or not alone or (ratio is not None and ratio >= self.settings.hard)):
+        if self.is_high(ratio) and (not first or not alone or (ratio is not None and ratio >= HARD)):
             self._mixed_too = True
         for relay in relays:
             if relay.consumes and self._mixed_too:
@@ -298,7 +300,7 @@ class ThresholdThrottle:
             yield from self._change(ThrottleState.NORMAL)
 
     def _drip(self, made: ThresholdDecisions, now: float, ratio: float | None) -> Iterator[None]:
-        bound_wins = ratio is not None and ratio >= self.settings.hard
+        bound_wins = ratio is not None and ratio >= HARD
         first = now
         for number, paused in self._paused.items():
             first = min(first, paused.since)

@@ -68,8 +68,8 @@ CHANGED: Final = {
     "proxyLogLevel": "2", "shutdownDrainMillis": "100", "logLevel": "warning", "logLevelByComponent": "net=debug",
     "connectionLogPercent": "100.0", "connectionLogMaxLinesPerSecond": "7", "overloadSignals": "proxy",
     "overloadSampleMillis": "250", "overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true",
-    "overloadMemoryHighWatermark": "0.9", "overloadMemoryLowWatermark": "0.5", "overloadMemoryHardWatermark": "0.97",
-    "overloadDripMillis": "4000", "overloadMaxPauseMillis": "15000", "publishThrottleMaxPauseMillis": "2500",
+    "overloadMemoryHighWatermark": "0.9", "overloadMemoryLowWatermark": "0.5",
+    "overloadDripMillis": "4000", "overloadMaxPauseMillis": "15000",
 }  # fmt: skip
 LIMITS: Final = {
     "topic_list_heap_memory_limit_bytes": 8 * MIB, "topic_list_direct_memory_limit_bytes": 8 * MIB,

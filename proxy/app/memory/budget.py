@@ -23,7 +23,7 @@ from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
-from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, TOPIC_BYTES
+from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
 from proxy.requests.request_bytes import RESERVE_OF
@@ -193,7 +193,6 @@ _THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
 _ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
 _THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
 _ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
-_RECEIVED: Final = (_CLIENTS, Config.relay_client_receive_buffer_bytes)
 _LISTS_ON_DISK: Final = Line(
     "spill_lists", "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
@@ -253,9 +252,10 @@ _CONNECTION_LINES: Final = (
           Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
           # Clients' receive buffers are set while a throttle acts, that is (threshold acts), or (adaptive acts, and
           # threshold does not, for either cause).
-          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
-          Part(2, _RECEIVED, (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
-          Part(2, _RECEIVED,
+          Part(2 * RECEIVED_BYTES, (_CLIENTS,), (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
+          Part(2 * RECEIVED_BYTES, (_CLIENTS,),
+               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
+          Part(2 * RECEIVED_BYTES, (_CLIENTS,),
                (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
                 Is(Config.overload_throttle_observe_only, "true")))),
          alternative=_LOOKUP_OR_RELAY),
@@ -368,9 +368,9 @@ _ALTERNATIVES: Final = {line.owner: line.alternative for line in LINES if line.a
 
 
 class KernelLine(NamedTuple):
-    """Memory that only the kernel bounds, while `key` is 0 or has no effect: `sockets` for each client.
+    """Memory that only the kernel bounds, while `key` is 0 or -1: `sockets` for each client.
 
-    `throttled`: the key has an effect only while a throttle acts. `receives`: the bound is the upper end of
+    `throttled`: a throttle that acts bounds it, too. `receives`: the bound is the upper end of
     `net.ipv4.tcp_rmem`, else that of `tcp_wmem`.
     """
 
@@ -388,7 +388,7 @@ KERNEL_LINES: Final = (
     KernelLine("relay_received_from_brokers", "received bytes of relays, from brokers",
                Config.relay_receive_buffer_bytes, 1, receives=True),
     KernelLine("relay_received_from_clients", "received bytes of relays, from clients",
-               Config.relay_client_receive_buffer_bytes, 1, receives=True, throttled=True),
+               Config.relay_socket_memory_mb, 1, receives=True, throttled=True),
 )  # fmt: skip
 
 
@@ -421,7 +421,7 @@ def kernels_choice(config: Config, buffers: TcpBuffers) -> Iterator[BudgetLine]:
     if config.relay_socket_bytes:
         return
     for label, owner, key, sockets, receives, throttled in KERNEL_LINES:
-        if not config.value(key) or (throttled and not config.throttle_acts):
+        if config.value(key) <= 0 and not (throttled and config.throttle_acts):
             most = buffers.receive if receives else buffers.send
             yield BudgetLine(label, owner, key.name, sockets * config.max_concurrent_inbound_connections * most)
 

@@ -132,7 +132,7 @@ _ADAPTIVE_ROWS: Final = (
          lambda _, counters: counters.adaptive.failures, _adaptive,
          otel=f"{_OTEL}controller.evaluation.failure.count"),
     _row("adaptive_throttle_forced_frames", "counter",
-         "Frames that passed without tokens, because their pause was as long as publishThrottleMaxPauseMillis.",
+         "Frames that passed without tokens, because their pause was 5 s long.",
          lambda view, _: view.rate_counts.forced, _adaptive),
     _row("adaptive_throttle_unslotted_producers", "counter",
          "Producers that count as one topic, (others): more than 65,536 topics, or a name of more than 512 bytes.",

@@ -37,11 +37,6 @@ class OverloadKeys:
         "overloadMemoryLowWatermark", 0.75, fraction(), section=OVERLOAD, dynamic=True,
         doc="Part of the limit below which producing connections are read again, a few at a time.",
     )  # fmt: skip
-    overload_memory_hard_watermark = Key(
-        "overloadMemoryHardWatermark", 0.95, fraction(), section=OVERLOAD, dynamic=True,
-        doc="Part of the limit from which on overloadMaxPauseMillis ends no pause: memory is kept, and messages of "
-        "paused producers time out.",
-    )  # fmt: skip
     overload_drip_millis = Key(
         "overloadDripMillis", 5000, whole(100, 25_000), section=OVERLOAD, unit=MILLIS, dynamic=True,
         doc="A paused connection passes one whole frame each time, so that its keep-alive does not end it: a quarter "
@@ -49,14 +44,8 @@ class OverloadKeys:
     )  # fmt: skip
     overload_max_pause_millis = Key(
         "overloadMaxPauseMillis", 20_000, whole(100, 10 * MINUTE_MILLIS), section=OVERLOAD, unit=MILLIS, dynamic=True,
-        doc="A connection that is paused for so long passes some bytes more, which are counted. Keep it below the "
-        "sendTimeout of the clients (30 s).",
-    )  # fmt: skip
-    publish_throttle_max_pause_millis = Key(
-        "publishThrottleMaxPauseMillis", 5000, whole(100, 10 * MINUTE_MILLIS), section=OVERLOAD, unit=MILLIS,
-        dynamic=True,
-        doc="A connection that waits for the publish rate of a topic for so long passes one frame, which is counted. "
-        "Keep it well below the sendTimeout of the clients (30 s).",
+        doc="A connection that is paused for so long passes some bytes more, which are counted, unless memory is above "
+        "0.95 of the limit. Keep it below the sendTimeout of the clients (30 s).",
     )  # fmt: skip
     adaptive_publisher_throttling_enabled = Key(
         "adaptivePublisherThrottlingEnabled", False, boolean(), section=OVERLOAD, dynamic=True,

@@ -50,12 +50,6 @@ class SocketKeys:
         "the size. A bound for what a stalled consumer holds, and for the throughput of far brokers (docs/memory.md). "
         "0: the kernel's choice, up to net.ipv4.tcp_rmem.",
     )  # fmt: skip
-    relay_client_receive_buffer_bytes = Key(
-        "relayClientReceiveBufferBytes", 1_048_576, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
-        doc="Kernel receive buffer of accepted clients while a throttle is enabled and acts, so that a producer that "
-        "is paused does not leave its whole window in the proxy. Without a throttle, and with 0: the kernel's choice, "
-        "up to net.ipv4.tcp_rmem.",
-    )  # fmt: skip
     relay_memory_pool_mb = Key(
         "relayMemoryPoolMB", 128, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
         doc="Memory for bytes that relays have read and their receivers have not taken, in all (KIP-72). While it is "

@@ -18,7 +18,7 @@ class SlotBooks(Protocol):
     """The class `SlotBooks` of the extension. Times are those of the loop's clock, in seconds."""
 
     def set_max_pause_millis(self, millis: int) -> None:
-        """Change how long a pause for a rate may last."""
+        """Change how long a pause for a rate may last before a frame passes: 5 s, far below clients' `sendTimeout`."""
 
     def debit(self, slot: int, size: int, messages: int, now: float) -> bool:
         """Count messages; return whether the slot has tokens left."""

@@ -138,7 +138,7 @@ files = MemoryFiles(process=Path("/proc/self"), proc=root / "proc", cgroups=root
 own = MachineMemory(is_sidecar=True, socket_bytes=lambda: 0, files=files)
 marks = Marks(0.85, 0.75)
 monitor = MemoryMonitor(marks)
-throttle = ThresholdThrottle(ThresholdSettings(marks, 0.95, 5.0, 20.0, 1, True, False), lambda count: 0)
+throttle = ThresholdThrottle(ThresholdSettings(marks, 5.0, 20.0, 1, True, False), lambda count: 0)
 relay, now = RelaySample(1, False, 0), 0.0
 sample = own.read()
 size = 48 << 20

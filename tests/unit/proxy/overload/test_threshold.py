@@ -18,7 +18,7 @@ from proxy.overload.threshold import (
 
 MB = 1_000_000
 SETTINGS = ThresholdSettings(
-    marks=Marks(high=0.85, low=0.75), hard=0.95, drip_seconds=5.0, max_pause_seconds=20.0, read_bytes=250_000,
+    marks=Marks(high=0.85, low=0.75), drip_seconds=5.0, max_pause_seconds=20.0, read_bytes=250_000,
     enabled=True, observe_only=False,
 )  # fmt: skip
 LIMIT = 100 * MB
