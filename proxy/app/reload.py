@@ -48,7 +48,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.log_level: (steps.apply_log_level,),
     Config.log_level_by_component: (steps.apply_log_level,),
     Config.connection_log_percent: (steps.apply_connection_log,),
-    Config.connection_log_max_lines_per_second: (steps.apply_connection_log,),
     Config.proxy_log_level: (steps.apply_relay_log, steps.apply_budget),
     Config.max_topic_list_in_flight_heap_mem_size_mb: _MEMORY,
     Config.max_topic_list_in_flight_direct_mem_size_mb: _MEMORY,

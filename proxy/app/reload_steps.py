@@ -127,7 +127,7 @@ def apply_log_level(parts: LiveParts, config: Config) -> None:
 
 
 def apply_connection_log(parts: LiveParts, config: Config) -> None:
-    """Apply the share of connections that are logged, and the most lines of a second."""
+    """Apply the share of connections that are logged."""
     parts.connection_log.apply(config)
 
 

@@ -2,7 +2,7 @@
 
 Rules: off unless `connectionLogPercent` says otherwise. The id of a connection decides whether its lines are written,
 so both are there or neither, and nothing is remembered of a connection for them. At most
-`connectionLogMaxLinesPerSecond` lines are written; a line says how many were left out before it. No line has
+100 lines a second are written; a line says how many were left out before it. No line has
 credentials, and principals are shown as in the rest of the log.
 """
 
@@ -50,9 +50,8 @@ class ConnectionLog:
         self.apply(config)
 
     def apply(self, config: Config) -> None:
-        """Apply the share of connections that are logged, and the most lines of a second."""
+        """Apply the share of connections that are logged."""
         self._below = int(config.connection_log_percent / 100 * _NUMBERS)
-        self._rate.lines_a_second = config.connection_log_max_lines_per_second
 
     @property
     def active(self) -> bool:

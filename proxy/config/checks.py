@@ -74,7 +74,6 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
     _check_stores(loader, config)
     _check_broker_tls(loader, config)
     _check_broker_client(loader, config)
-    _check_event_files(loader, config)
     _check_event_topic(loader, config)
     if loader.without_extension:
         check_without_extension(loader, config)
@@ -317,13 +316,6 @@ def _check_relay_pool(loader: Loader, config: ConfigValues) -> None:
             f"each of {threads} relay threads; lower {buffer.name} or {ConfigKeys.num_io_threads.name}"
         )
         loader.fault(pool, str(config.relay_memory_pool_mb), expected)
-
-
-def _check_event_files(loader: Loader, config: ConfigValues) -> None:
-    total, largest = config.event_log_files_max_total_mb, config.event_log_file_max_size_mb
-    if total and total < largest:
-        expected = f"0, or at least {ConfigKeys.event_log_file_max_size_mb.name} ({largest})"
-        loader.fault(ConfigKeys.event_log_files_max_total_mb, str(total), expected)
 
 
 def _check_event_topic(loader: Loader, config: ConfigValues) -> None:

@@ -38,4 +38,11 @@ RETIRED: Final = {
     "relayClientReceiveBufferBytes": _always(
         "1048576", "clients' receive buffers are 1 MiB while a throttle acts, and relaySocketMemoryMB bounds all"
     ),
+    "connectionLogMaxLinesPerSecond": _always(
+        "100", "at most 100 lines are written a second; connectionLogPercent chooses among connections"
+    ),
+    "eventLogFileMaxSizeMB": _always(
+        "64", "a file has 64 MiB, or a quarter of eventLogFilesMaxTotalMB if that is less"
+    ),
+    "eventLogFlushMillis": _always("1000", "an event waits for others for 1 s at most"),
 }

@@ -139,10 +139,10 @@ class LinePace:
 class LineRate:
     """Allows so many lines in each second, and counts the lines that were left out."""
 
-    __slots__ = ("_left_out", "_second", "_written", "lines_a_second")
+    __slots__ = ("_left_out", "_most", "_second", "_written")
 
     def __init__(self, lines_a_second: int = 100) -> None:
-        self.lines_a_second = lines_a_second
+        self._most = lines_a_second
         self._second = -1
         self._written = 0
         self._left_out = 0
@@ -151,7 +151,7 @@ class LineRate:
         """Return whether a line may be written at `now` (seconds); if so, count the line as written."""
         if int(now) != self._second:
             self._second, self._written = int(now), 0
-        if self._written >= self.lines_a_second:
+        if self._written >= self._most:
             self._left_out += 1
             return False
         self._written += 1

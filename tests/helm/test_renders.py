@@ -12,6 +12,7 @@ from proxy.app.lifecycle import DeploymentRole, ShutdownPlan
 from proxy.app.memory.budget import worst_case_bytes
 from proxy.app.metrics.otel_settings import otel_settings
 from proxy.config.config import Config
+from proxy.telemetry.events.log import LARGEST_FILE_BYTES
 from scripts.helm.render import EXAMPLE, GATEWAY, Render
 from tests.helm.charts import (
     BROKERS,
@@ -139,12 +140,11 @@ def test_no_container_of_the_charts_has_rights_a_writable_root_or_a_token(path: 
 
 
 def test_events_have_the_room_that_they_may_take() -> None:
-    sizes = {"eventLogFilesMaxTotalMB": 512, "eventLogFileMaxSizeMB": 64}
-    render = gateway({"configData": {"eventLogDirectory": "/events", **sizes}})
+    render = gateway({"configData": {"eventLogDirectory": "/events", "eventLogFilesMaxTotalMB": 512}})
     (pod,) = filter(has_proxy, pods(render))
     (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "events"]
     # A pod that has more is evicted.
-    assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Mi")) > sum(sizes.values())
+    assert int(volume["emptyDir"]["sizeLimit"].removesuffix("Mi")) > 512 + LARGEST_FILE_BYTES // MIB
 
 
 @pytest.mark.parametrize("render", [gateway, example])

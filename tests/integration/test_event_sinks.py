@@ -47,7 +47,7 @@ async def main() -> None:
     loop = asyncio.get_running_loop()
     config = Config.load(None, {}, {
         "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
-        "eventLogDirectory": sys.argv[2], "eventLogFlushMillis": "10",
+        "eventLogDirectory": sys.argv[2],
     })
     log = EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), open_log("warning", "json"))
     log.start()
@@ -114,7 +114,7 @@ async def test_events_of_requests_fit_the_schema(tmp_path: Path) -> None:
 
 
 async def test_what_does_not_fit_is_counted_and_said(tmp_path: Path) -> None:
-    async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1, eventLogFlushMillis=60_000) as stage:
+    async with staged(eventLogDirectory=tmp_path, eventLogBufferMB=1) as stage:
         # The loop is not left in between: the writer cannot keep up with this, or takes some of it.
         put(stage.proxy, 5000)
     events = events_in(tmp_path)
@@ -138,7 +138,7 @@ async def test_a_flood_of_lists_fills_neither_memory_nor_disk_with_events(tmp_pa
         numbers = await scrape(stage.proxy.web_port)
         assert 0 < numbers("event_log_buffer_bytes", sink="files") <= MIB
         assert numbers("event_log_dropped_total", sink="files") > 0
-    limits: dict[str, Any] = {"eventLogBufferMB": 64, "eventLogFileMaxSizeMB": 1, "eventLogFilesMaxTotalMB": 2}
+    limits: dict[str, Any] = {"eventLogBufferMB": 64, "eventLogFilesMaxTotalMB": 2}
     async with staged(eventLogDirectory=tmp_path / "log", **limits) as stage:
         sink = None if stage.proxy.event_log is None else stage.proxy.event_log.sink
         assert sink is not None
@@ -153,7 +153,7 @@ async def test_a_flood_of_lists_fills_neither_memory_nor_disk_with_events(tmp_pa
 
 async def test_proxy_starts_and_ends_where_nothing_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    async with staged(eventLogDirectory=tmp_path / "file", eventLogFlushMillis=10) as stage:
+    async with staged(eventLogDirectory=tmp_path / "file") as stage:
         put(stage.proxy, 10)
         await stage.until(lambda: metrics_of(stage.proxy)("event_log_errors_total", sink="files") > 0, "a failure")
         client = await stage.connected()
@@ -224,7 +224,7 @@ async def test_another_cluster_for_events_is_shown_neither_credentials_nor_certi
     async with await asyncio.start_server(cluster, LOOPBACK, 0, ssl=context) as server:
         url = f"pulsar+ssl://localhost:{server.sockets[0].getsockname()[1]}"
         keys = {
-            "eventLogTopic": "persistent://public/log/events", "eventLogFlushMillis": 10,
+            "eventLogTopic": "persistent://public/log/events",
             "brokerClientAuthenticationPlugin": "token",
             "brokerClientAuthenticationParameters": "token:the-proxys-own",
             "brokerClientCertificateFilePath": files.certificate, "brokerClientKeyFilePath": files.key,

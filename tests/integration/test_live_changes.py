@@ -66,7 +66,7 @@ CHANGED: Final = {
     "brokerConnectionsPerKey": "5", "brokerConnectionsTotal": "9", "brokerConnectionIdleMillis": "900000",
     "clientSocketSendBufferBytes": "65536", "clientSocketSendMemoryMB": "7", "shutdownPreDrainMillis": "100",
     "proxyLogLevel": "2", "shutdownDrainMillis": "100", "logLevel": "warning", "logLevelByComponent": "net=debug",
-    "connectionLogPercent": "100.0", "connectionLogMaxLinesPerSecond": "7", "overloadSignals": "proxy",
+    "connectionLogPercent": "100.0", "overloadSignals": "proxy",
     "overloadSampleMillis": "250", "overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true",
     "overloadMemoryHighWatermark": "0.9", "overloadMemoryLowWatermark": "0.5",
     "overloadDripMillis": "4000", "overloadMaxPauseMillis": "15000",

@@ -60,7 +60,7 @@ class RunningLog:
 async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     """Run an event log until the block ends; then all its events are written or counted."""
     loop, counters, told = asyncio.get_running_loop(), Counters(), LogLines()
-    config = Config.load(None, {}, {"eventLogFlushMillis": "20", "eventLogProxyId": "proxy", **keys})
+    config = Config.load(None, {}, {"eventLogProxyId": "proxy", **keys})
     own = own_credentials(
         config.broker_client_authentication_plugin,
         config.broker_client_authentication_parameters,
@@ -72,7 +72,7 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     def broker_tls() -> ssl.SSLContext:
         return tls.broker_client()
 
-    log = EventLog(config, loop, own, broker_tls, counters.event_log, told.log)
+    log = EventLog(config, loop, own, broker_tls, counters.event_log, told.log, flush_seconds=0.02)
     running = RunningLog(log, counters, told)
     log.start()
     try:

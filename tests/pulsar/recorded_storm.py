@@ -48,7 +48,6 @@ _KEYS: Final = {
     "topicListUnprovenReadersMemoryPercent": "100",
     # Else the kernel takes a list for a client that does not read.
     "clientSocketSendBufferBytes": "16384",
-    "eventLogFlushMillis": "20",
     "eventLogProxyId": "recorded",
 }
 

@@ -182,14 +182,13 @@ volumes:
 {{- dict "mounts" $mounts | toJson -}}
 {{- end -}}
 
-{{- /* Event files: as large as they may get together, and the one that is written beside them. */ -}}
+{{- /* Event files: as large as they may get together, and the one that is written beside them, of 64 MiB at most. */ -}}
 {{- define "pulsar-proxy.eventVolume" -}}
 {{- $v := .root.Values.eventLog -}}
 {{- $total := int64 (include "pulsar-proxy-lib.int" (dict "settings" .settings "key" "eventLogFilesMaxTotalMB")) -}}
-{{- $file := int64 (include "pulsar-proxy-lib.int" (dict "settings" .settings "key" "eventLogFileMaxSizeMB")) -}}
 {{- if $v.volume -}}{{ toJson $v.volume }}
 {{- else if $v.sizeLimit -}}{{ dict "emptyDir" (dict "sizeLimit" $v.sizeLimit) | toJson }}
-{{- else if $total -}}{{ dict "emptyDir" (dict "sizeLimit" (printf "%dMi" (add $total $file 64))) | toJson }}
+{{- else if $total -}}{{ dict "emptyDir" (dict "sizeLimit" (printf "%dMi" (add $total 128))) | toJson }}
 {{- else -}}{{- fail "configData.eventLogFilesMaxTotalMB: got 0 (nobody deletes files), expected a limit, or eventLog.volume: an emptyDir without one fills the node" -}}
 {{- end -}}
 {{- end -}}

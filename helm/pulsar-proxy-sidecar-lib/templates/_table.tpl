@@ -203,7 +203,6 @@
   "logLevel": {"default": "info", "blankIsDefault": true, "dynamic": true},
   "logLevelByComponent": {"default": "", "blankIsDefault": false, "dynamic": true},
   "connectionLogPercent": {"default": "0.0", "blankIsDefault": true, "dynamic": true},
-  "connectionLogMaxLinesPerSecond": {"default": "100", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 100000},
   "logFormat": {"default": "json", "blankIsDefault": true, "dynamic": false},
   "eventLogDirectory": {"default": "", "blankIsDefault": false, "dynamic": false},
   "eventLogTopic": {"default": "", "blankIsDefault": false, "dynamic": false},
@@ -215,8 +214,6 @@
   "eventLogIdentities": {"default": "hashed", "blankIsDefault": true, "dynamic": false},
   "eventLogSalt": {"default": "", "blankIsDefault": false, "dynamic": false, "secret": true},
   "eventLogBufferMB": {"default": "8", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 1024},
-  "eventLogFlushMillis": {"default": "1000", "blankIsDefault": true, "dynamic": false, "least": 10, "most": 60000},
-  "eventLogFileMaxSizeMB": {"default": "64", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 1048576},
   "eventLogFileMaxAgeMillis": {"default": "60000", "blankIsDefault": true, "dynamic": false, "least": 1000, "most": 86400000},
   "eventLogFilesMaxTotalMB": {"default": "1024", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 1073741824}
  },

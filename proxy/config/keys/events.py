@@ -57,14 +57,6 @@ class EventKeys:
         doc="Memory for events that a sink has not written yet, for each sink. Events that do not fit are dropped "
         "and counted.",
     )  # fmt: skip
-    event_log_flush_millis = Key(
-        "eventLogFlushMillis", 1000, whole(10, 60_000), section=EVENTS, unit=MILLIS,
-        doc="Longest time that an event waits to be written together with others; a crash can lose this much.",
-    )  # fmt: skip
-    event_log_file_max_size_mb = Key(
-        "eventLogFileMaxSizeMB", 64, whole(1, 1_048_576), section=EVENTS, unit=MIB,
-        doc="Size at which a file is finished and the next begun (compressed).",
-    )  # fmt: skip
     event_log_file_max_age_millis = Key(
         "eventLogFileMaxAgeMillis", 60_000, whole(1000, 24 * HOUR_MILLIS), section=EVENTS, unit=MILLIS,
         doc="Age at which a file is finished and the next begun; the pipeline reads only finished files.",

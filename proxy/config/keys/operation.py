@@ -66,10 +66,6 @@ class OperationKeys:
         doc="Part of the client connections that the connection log has: a line when CONNECT is accepted, a line with "
         "cause, bytes and duration when the connection ends. 0: none.",
     )  # fmt: skip
-    connection_log_max_lines_per_second = Key(
-        "connectionLogMaxLinesPerSecond", 100, whole(1, 100_000), section=OPERATION, dynamic=True,
-        doc="Lines of the connection log in a second; a later line says how many were left out.",
-    )  # fmt: skip
     log_format = Key(
         "logFormat", "json", choice("json", "console"), section=OPERATION,
         doc="`json`: an object per line, for machines. `console`: for people.",

@@ -43,6 +43,12 @@ GZIP_LEVEL: Final = 1
 GZIP_MEMORY: Final = igzip_lib.MEM_LEVEL_SMALL
 # Sinks get this time at the end even if the drain has used up its time: about a second of events is left.
 LEAST_CLOSE_SECONDS: Final = 2.0
+# An event waits so long to be written together with others; a crash loses as much.
+FLUSH_SECONDS: Final = 1.0
+# The size of a file, compressed, at which the next is begun: small for the pipeline, and many where all of them have
+# little room, because the oldest is deleted whole.
+LARGEST_FILE_BYTES: Final = 64 * MIB
+LEAST_FILES: Final = 4
 
 
 def gzip_member(data: bytes) -> bytes:
@@ -69,6 +75,7 @@ class EventLog:
         broker_tls: Callable[[], ssl.SSLContext],
         counters: EventLogCounters,
         log: Logger,
+        flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
         """Create the sinks of the configuration; raises SettingFault if a needed package is not installed."""
         self.boot_id = secrets.token_hex(8)
@@ -84,6 +91,7 @@ class EventLog:
         self._watch: TopicWatch | None = None
         self._parts: TopicParts | None = None
         proxy_id = config.event_log_proxy_id or socket.gethostname()
+        self._flush_seconds = flush_seconds
         self._stamp = Stamp(proxy_id, self.boot_id, orjson.dumps, config.cluster_name)
         self._sinks: list[_Sink] = []
         if config.event_log_directory:
@@ -132,21 +140,21 @@ class EventLog:
         config = self._config
         buffer = EventBuffer(config.event_log_buffer_mb * MIB)
         failed = partial(self._from_thread, self._failed, name)
-        drain = Drain(buffer, self._stamp, store, config.seconds(Config.event_log_flush_millis), failed)
+        drain = Drain(buffer, self._stamp, store, self._flush_seconds, failed)
         crashed = partial(self._from_thread, self._counters.internal_error)
         thread = DrainThread(f"{THREAD_NAME} {name}", buffer, drain, time.monotonic,
                              lambda error: crashed(error, THREAD_NAME))  # fmt: skip
         self._sinks.append(_Sink(name, buffer, drain, thread))
 
     def _files(self) -> FileStore:
-        config = self._config
+        config, total = self._config, self._config.event_log_files_max_total_mb * MIB
         settings = FileSettings(
             directory=Path(config.event_log_directory),
             proxy_id=self._stamp.proxy_id,
             boot_id=self.boot_id,
-            max_bytes=config.event_log_file_max_size_mb * MIB,
+            max_bytes=min(LARGEST_FILE_BYTES, total // LEAST_FILES or LARGEST_FILE_BYTES),
             max_age_seconds=config.seconds(Config.event_log_file_max_age_millis),
-            max_total_bytes=config.event_log_files_max_total_mb * MIB,
+            max_total_bytes=total,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)
         self._counters.files = lambda: asdict(store.counts)

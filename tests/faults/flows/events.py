@@ -34,7 +34,7 @@ class EventTopic(Flow):
 
     def keys(self, own_way: FaultProxy) -> dict[str, Any]:
         self._url = own_way.url
-        return {"eventLogTopic": TOPIC, "eventLogTopicServiceURL": own_way.url, "eventLogFlushMillis": 10}
+        return {"eventLogTopic": TOPIC, "eventLogTopicServiceURL": own_way.url}
 
     @asynccontextmanager
     async def server(self) -> AsyncIterator[int]:

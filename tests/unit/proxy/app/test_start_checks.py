@@ -39,7 +39,6 @@ TOPIC = "persistent://public/log/events"
             {"eventLogTopic": TOPIC, "eventLogTopicAuthenticationPlugin": "token"},
             "eventLogTopicAuthenticationParameters: got nothing",
         ),
-        ({"eventLogFileMaxSizeMB": 64, "eventLogFilesMaxTotalMB": 63}, "at least eventLogFileMaxSizeMB (64)"),
     ],
 )
 def test_contradictions_are_faults(keys: dict[str, object], expected: str) -> None:

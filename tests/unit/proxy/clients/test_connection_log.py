@@ -17,17 +17,16 @@ from tests.unit.proxy.clients.test_sessions import Book
 CLOSED = DisconnectCause.CLIENT_CLOSED
 
 
-def config(percent: float, lines: int = 100) -> Config:
-    keys = {"connectionLogPercent": str(percent), "connectionLogMaxLinesPerSecond": str(lines)}
-    return Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", **keys})
+def config(percent: float) -> Config:
+    return Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "connectionLogPercent": str(percent)})
 
 
 class Written:
     """A connection log and its lines."""
 
-    def __init__(self, percent: float, lines: int = 100) -> None:
+    def __init__(self, percent: float) -> None:
         self._file = io.BytesIO()
-        self.log = ConnectionLog(open_log("info", "json", self._file), lambda role: f"<{role}>", config(percent, lines))
+        self.log = ConnectionLog(open_log("info", "json", self._file), lambda role: f"<{role}>", config(percent))
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -68,11 +67,11 @@ def test_a_connection_has_both_lines_or_none() -> None:
 
 
 def test_lines_of_a_second_are_bounded_and_a_later_one_says_how_many_are_missing() -> None:
-    written = Written(100, lines=5)
-    for number in range(1, 21):
+    written = Written(100)
+    for number in range(1, 116):
         written.log.connected(number, client(), LOOKUP, 10.5)
-    assert len(written.lines) == 5
-    written.log.connected(21, client(), LOOKUP, 11.0)
+    assert len(written.lines) == 100
+    written.log.connected(116, client(), LOOKUP, 11.0)
     assert written.lines[-1]["connections_since_last_line"] == 15
 
 
