@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 # A client that was accepted right before another process took over has this long to send its PROXY header.
 HEADER_SECONDS: Final = 1.0
+# Connections that the kernel keeps until they are accepted: a storm of clients that were dropped comes within a second.
+# net.core.somaxconn bounds it, whatever is asked for.
+ACCEPT_BACKLOG: Final = 4096
 # Arguments: the address, the PROXY header, and the broker to which the port leads ("": none).
 MakeClient = Callable[[str, ProxyHeader | None, str], ClientConnection]
 
@@ -70,7 +73,7 @@ class ClientPorts:
             self.tls_port = self._open(config.service_port_tls, tls=True)
         if config.service_socket_path:
             purpose, mode = PortPurpose(Config.service_socket_path.name), int(config.service_socket_mode, 8)
-            path, backlog = config.service_socket_path, config.accept_backlog
+            path, backlog = config.service_socket_path, ACCEPT_BACKLOG
 
             def listen() -> list[socket.socket]:
                 return [self._listening.listen_at(path, mode, purpose, backlog)]
@@ -145,14 +148,14 @@ class ClientPorts:
         config = self._config
         key = Config.service_port_tls if tls else Config.service_port
         purpose = PortPurpose(Config.http_lookup_ports.name if target else key.name, target, tls)
-        opened = self._listening.listen(config.bind_address, port, purpose, config.accept_backlog)
+        opened = self._listening.listen(config.bind_address, port, purpose, ACCEPT_BACKLOG)
         arrivals = self._handshakes(target) if tls else None
         if arrivals is not None:
             self._arrivals.append(arrivals)
         opened_port = port_of(opened[0])
 
         def listen() -> list[socket.socket]:
-            return self._listening.listen(config.bind_address, opened_port, purpose, config.accept_backlog)
+            return self._listening.listen(config.bind_address, opened_port, purpose, ACCEPT_BACKLOG)
 
         self._accept(opened, target, listen, arrivals)
         return opened_port

@@ -45,4 +45,5 @@ RETIRED: Final = {
         "64", "a file has 64 MiB, or a quarter of eventLogFilesMaxTotalMB if that is less"
     ),
     "eventLogFlushMillis": _always("1000", "an event waits for others for 1 s at most"),
+    "acceptBacklog": _always("4096", "4096 connections wait to be accepted, or net.core.somaxconn"),
 }

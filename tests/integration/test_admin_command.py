@@ -70,15 +70,18 @@ async def test_the_screen_of_a_running_proxy_and_its_restart_line(
 ) -> None:
     async with proxy_and_broker(tmp_path) as (proxy, _):
         with proxy.config.open("a") as file:
-            file.write("acceptBacklog=7\nmaxTopicListInFlightHeapMemSizeMB=33\n")
+            file.write("tcpUserTimeoutMillis=7\nmaxTopicListInFlightHeapMemSizeMB=33\n")
         os.kill(proxy.child.pid, signal.SIGHUP)
         await eventually(lambda: proxy.said("configuration reloaded"), "the reload")
         out = top(capsys, "--socket", str(tmp_path / "control.sock"))
         assert out.startswith("pulsar-proxy ")
         assert f"pid {proxy.child.pid}  {LOOPBACK}:{proxy.port}  cluster test" in out
         assert "of 33.0 MiB" in out
-        assert "restart  needed for acceptBacklog" in out
-        assert json.loads(top(capsys, "--json", "--config", str(proxy.config)))["config"]["acceptBacklog"] == "4096"
+        assert "restart  needed for tcpUserTimeoutMillis" in out
+        assert (
+            json.loads(top(capsys, "--json", "--config", str(proxy.config)))["config"]["tcpUserTimeoutMillis"]
+            == "30000"
+        )
 
 
 async def test_the_socket_is_private_is_there_in_the_drain_and_gone_at_the_end(
@@ -172,11 +175,11 @@ async def admin(proxy: Running, capsys: pytest.CaptureFixture[str], *arguments: 
 async def test_a_reload_comes_back_with_its_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async with proxy_and_broker(tmp_path) as (proxy, _):
         good = proxy.config.read_text()
-        proxy.config.write_text(f"{good}acceptBacklog=7\nmaxConcurrentLookupRequests=77\n")
+        proxy.config.write_text(f"{good}tcpUserTimeoutMillis=7\nmaxConcurrentLookupRequests=77\n")
         code, out, _ = await admin(proxy, capsys, "reload")
         assert code == 0
         assert "changed maxConcurrentLookupRequests: 50000 -> 77\n" in out
-        assert "needs a restart acceptBacklog: 4096 -> 7\napplied\n" in out
+        assert "needs a restart tcpUserTimeoutMillis: 30000 -> 7\napplied\n" in out
         proxy.config.write_text(f"{good}maxConcurrentLookupRequests=no\nlogLevel=loud\n")
         code, out, err = await admin(proxy, capsys, "reload")
         assert (code, out) == (1, "")

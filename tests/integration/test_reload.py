@@ -81,12 +81,12 @@ async def test_who_asks_for_a_report_gets_that_of_a_reload_that_began_afterwards
         second = asking.create_task(running.reloader.reload())
         third = asking.create_task(running.reloader.reload())
         await asyncio.sleep(0)
-        running.sources.keys = {"maxConcurrentLookupRequests": 7, "acceptBacklog": 9}
+        running.sources.keys = {"maxConcurrentLookupRequests": 7, "tcpUserTimeoutMillis": 9}
         running.sources.gate.set()
         assert [change.key for change in (await first).changed] == ["maxConcurrentLookupRequests"]
         report = await second
         assert (report.result, report.changed) == ("applied", ())
-        assert [(each.key, each.old, each.new) for each in report.needs_restart] == [("acceptBacklog", "4096", "9")]
+        assert [(each.key, each.old, each.new) for each in report.needs_restart] == [("tcpUserTimeoutMillis", "0", "9")]
         assert await third is report
         assert running.sources.reads == 2
 
@@ -175,14 +175,14 @@ async def test_sighup_changes_a_running_proxy_and_a_wrong_file_does_not(tmp_path
         assert 'config_reload_success{cluster="test"} 1.0' in metrics
         assert [line["key"] for line in proxy.lines("a change needs a restart")] == ["webServicePort"]
         (applied_at,) = re.findall(r"config_last_success_timestamp_seconds\{.*", metrics)
-        set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=9, logLevel="loud", acceptBacklog=-1)
+        set_keys(proxy, maxTopicListInFlightHeapMemSizeMB=9, logLevel="loud", tcpUserTimeoutMillis=-1)
         await hang_up(proxy, reload.REFUSED)
         last = len(proxy.config.read_text().splitlines())
         told = [
             (fault["file"], fault["line"], fault["key"], fault["got"]) for fault in proxy.lines("configuration fault")
         ]
         file = str(proxy.config)
-        assert told == [(file, last - 1, "logLevel", "'loud'"), (file, last, "acceptBacklog", "'-1'")]
+        assert told == [(file, last - 1, "logLevel", "'loud'"), (file, last, "tcpUserTimeoutMillis", "'-1'")]
         metrics = (await proxy.get("/metrics")).decode()
         assert 'topic_list_heap_memory_limit_bytes{cluster="test"} 7.340032e+06' in metrics
         assert 'config_reloads_total{cluster="test",result="refused"} 1.0' in metrics

@@ -368,9 +368,7 @@ async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(
     # the proxy's own loop, where a busy machine lets each of them answer late.
     waits = NEVER_SECONDS * 1000
     monkeypatch.setattr(places, "LEAST_SECONDS", NEVER_SECONDS)
-    async with staged(
-        **files.server_keys, maxConcurrentTlsHandshakes=8, acceptBacklog=1024, handshakeTimeoutMillis=waits
-    ) as stage:
+    async with staged(**files.server_keys, maxConcurrentTlsHandshakes=8, handshakeTimeoutMillis=waits) as stage:
         before = await connected(stage)
         most = 0
 

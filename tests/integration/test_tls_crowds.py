@@ -18,7 +18,7 @@ from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 NEVER_SECONDS = 3600.0
-PATIENT: dict[str, Any] = {"handshakeTimeoutMillis": 3_600_000, "acceptBacklog": 1024}
+PATIENT: dict[str, Any] = {"handshakeTimeoutMillis": 3_600_000}
 CROWD_ADDRESS = "127.0.0.2"
 MANY = 200
 DEPTH = 6

@@ -168,7 +168,6 @@
   "relayMemoryPoolMB": {"default": "128", "blankIsDefault": true, "dynamic": false, "least": -1, "most": 1048576},
   "relaySocketMemoryMB": {"default": "512", "blankIsDefault": true, "dynamic": false, "least": -1, "most": 1048576},
   "numIOThreads": {"default": "", "blankIsDefault": false, "dynamic": false, "least": 1, "most": 1024},
-  "acceptBacklog": {"default": "4096", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 65535},
   "tcpUserTimeoutMillis": {"default": "30000", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 3600000},
   "overloadSignals": {"default": "both", "blankIsDefault": true, "dynamic": true},
   "overloadSampleMillis": {"default": "500", "blankIsDefault": true, "dynamic": true, "least": 50, "most": 60000},

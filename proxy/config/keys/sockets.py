@@ -71,10 +71,6 @@ class SocketKeys:
         better="threads for relayed connections and shared topic lists only; empty means a thread for each "
         "processor, at most 4 (the Java proxy: two for each); everything else is done by one event loop",
     )  # fmt: skip
-    accept_backlog = Key(
-        "acceptBacklog", 4096, whole(1, 65_535), section=SOCKETS, unit="connections",
-        doc="Connections that the kernel queues until the proxy accepts them (bounded by net.core.somaxconn).",
-    )  # fmt: skip
     tcp_user_timeout_millis = Key(
         "tcpUserTimeoutMillis", 30_000, whole(0, HOUR_MILLIS), section=SOCKETS, unit=MILLIS,
         doc="Time after which unacknowledged bytes end a connection (TCP_USER_TIMEOUT). 0: the kernel's choice.",

@@ -118,7 +118,7 @@ class TestCheckConfig:
     ) -> None:
         conf.write_text(GOOD + "servicePort=abc\n# a comment\nlogLevel=loud\nmaxMessageSize=-1\nclusterName=\\u12\n")
         monkeypatch.setenv("PULSAR_PREFIX_webServicePort", "99999")
-        assert check(conf, "--set", "acceptBacklog=0") == BAD_CONFIG == 2
+        assert check(conf, "--set", "brokerDnsTtlSeconds=0") == BAD_CONFIG == 2
         out, err = capsys.readouterr()
         assert out == ""
         assert sorted(err.splitlines()) == sorted(
@@ -129,7 +129,7 @@ class TestCheckConfig:
                 f"error: {conf}:6: got '\\\\u12', expected \\u and four hexadecimal digits",
                 "error: environment (PULSAR_PREFIX_): webServicePort: got '99999', "
                 "expected a whole number from 0 to 65535, or an empty value",
-                "error: command line: acceptBacklog: got '0', expected a whole number from 1 to 65535",
+                "error: command line: brokerDnsTtlSeconds: got '0', expected a whole number from 1 to 86400",
             ]
         )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from proxy.app.ports import ACCEPT_BACKLOG
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
 from tests.support.loops.clock import ManualClock
@@ -146,7 +147,7 @@ def test_the_sockets_of_systemd_are_those_of_the_default_ports() -> None:
     (address,) = Config.bind_address.default
     settings = unit(SOCKET)
     assert set(settings["ListenStream"]) == {f"{address}:{port}" for port in ports}
-    assert settings["Backlog"] == [str(Config.accept_backlog.default)]
+    assert settings["Backlog"] == [str(ACCEPT_BACKLOG)]
 
 
 @pytest.mark.parametrize("path", [UNIT, TEMPLATE, SOCKET], ids=lambda path: path.name)

@@ -51,8 +51,8 @@ class TestKeys:
 
 class TestSources:
     def test_a_blank_number_keeps_its_default_and_a_blank_list_allows_nothing(self, tmp_path: Path) -> None:
-        config = load("acceptBacklog=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
-        assert config.accept_backlog == Config.accept_backlog.default
+        config = load("tcpUserTimeoutMillis=\nbrokerProxyAllowedTargetPorts=\n", tmp_path)
+        assert config.tcp_user_timeout_millis == Config.tcp_user_timeout_millis.default
         assert config.broker_proxy_allowed_target_ports == ()
 
     def test_a_blank_port_is_off_and_an_absent_one_stands(self, tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def test_the_document_says_of_each_key_what_an_operator_asks(tmp_path: Path) -> 
     assert keys["logFormat"]["source"] == "environment (PULSAR_PREFIX_)"
     assert (keys["servicePort"]["origin"], keys["servicePort"]["source"]) == ("flag", "command line")
     assert (keys["logLevel"]["origin"], keys["logLevel"]["dynamic"]) == ("live", True)
-    assert keys["acceptBacklog"]["origin"] == keys["acceptBacklog"]["source"] == "default"
+    assert keys["tcpUserTimeoutMillis"]["origin"] == keys["tcpUserTimeoutMillis"]["source"] == "default"
     assert set(keys) == {key.name for key in Config.keys()}  # noqa: SIM118
 
 
