@@ -133,7 +133,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.adaptive_publisher_throttling_backlog_limit_bytes: (steps.apply_overload,),
     Config.adaptive_publisher_throttling_min_rate_factor: (steps.apply_overload,),
     Config.adaptive_publisher_throttling_max_rate_change_factor: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_shares_by_bytes: (steps.apply_overload,),
     Config.adaptive_publisher_throttling_topics: (steps.apply_overload,),
     Config.adaptive_publisher_throttling_except_topics: (steps.apply_overload,),
     Config.adaptive_publisher_throttling_per_topic_metrics_enabled: (steps.apply_overload,),

@@ -46,4 +46,7 @@ RETIRED: Final = {
     ),
     "eventLogFlushMillis": _always("1000", "an event waits for others for 1 s at most"),
     "acceptBacklog": _always("4096", "4096 connections wait to be accepted, or net.core.somaxconn"),
+    "adaptivePublisherThrottlingSharesByBytes": _always(
+        "false", "memory cuts the rates of all topics by the same part; adaptivePublisherThrottlingTopics chooses which"
+    ),
 }

@@ -7,7 +7,7 @@ anew) teaches nothing and moves nothing. A topic that has no natural rate when t
 one (`rate_rules.Beginners`), from its first message on: `begin` says with which, before the next evaluation.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
@@ -17,7 +17,6 @@ from proxy.overload.rate_rules import (
     LEAST_BYTES,
     LEAST_MESSAGES,
     Beginners,
-    SharedCut,
     ideal_rate,
     learned,
     next_rate,
@@ -48,7 +47,6 @@ class AdaptiveSettings:
     backlog_limit_bytes: int
     min_rate_factor: float
     max_rate_change: float
-    shares_by_bytes: bool
     observe_only: bool
     topics: TopicChoice
     least_bytes: float = LEAST_BYTES
@@ -238,7 +236,6 @@ class AdaptiveThrottle:
         is_rate = seconds is not None and 0 < seconds <= LONGEST_CYCLE * settings.interval_seconds
         self.memory_pressure = settings.memory.pressure(memory_ratio)
         self.forgotten = 0
-        level = yield from self._level(self.memory_pressure)
         self._beginners.begin_pass()
         self._rated.begin_pass()
         for sample in samples:
@@ -246,7 +243,7 @@ class AdaptiveThrottle:
                 yield from self._reused(sample)
                 if held and sample.topic in self.topics:
                     self.topics[sample.topic].cut_sample = True
-                yield self._topic(sample, now, seconds if is_rate else None, level, backlogs.get(sample.topic))
+                yield self._topic(sample, now, seconds if is_rate else None, backlogs.get(sample.topic))
             except (ArithmeticError, TypeError, ValueError):
                 self.failures += 1
         self._beginners.end_pass()
@@ -274,17 +271,6 @@ class AdaptiveThrottle:
             topic.natural_bytes = topic.natural_messages = 0.0
         topic.is_beginner = False
 
-    def _level(self, factor: float) -> Generator[None, None, float | None]:
-        """Return the bytes a second above which topics are cut if shares go by bytes; None for an equal cut."""
-        if not self.settings.shares_by_bytes or factor <= 0:
-            return None
-        cut = SharedCut()
-        for name, topic in self.topics.items():
-            if name in self.settings.topics:
-                cut.add(topic.natural_bytes)
-            yield
-        return cut.level(factor, self.settings.min_rate_factor)
-
     def _reused(self, sample: SlotSample) -> Iterator[RateDecision]:
         """Take back the rate of a slot that belonged to another topic, or to this one long ago."""
         name, topic = self._rated.get(sample.slot), self.topics.get(sample.topic)
@@ -297,7 +283,7 @@ class AdaptiveThrottle:
             self._rated.pop(topic.slot)
 
     def _topic(
-        self, sample: SlotSample, now: float, seconds: float | None, level: float | None, backlog: BacklogSample | None
+        self, sample: SlotSample, now: float, seconds: float | None, backlog: BacklogSample | None
     ) -> RateDecision | None:
         topic = self.topics.get(sample.topic)
         # A topic that was away, and got its slot anew under pressure, is limited as a new topic is.
@@ -330,7 +316,7 @@ class AdaptiveThrottle:
             self._beginners.known(topic.natural_bytes, topic.natural_messages)
         if seconds is None:
             return None
-        return self._decide(sample.topic, topic, factor, level)
+        return self._decide(sample.topic, topic, factor)
 
     def _new(
         self, sample: SlotSample, now: float, seconds: float | None, backlog: BacklogSample | None
@@ -368,7 +354,7 @@ class AdaptiveThrottle:
         topic.bytes_rate, topic.messages_rate = self._begun_rates(natural, factor)
         return self._entered(name, topic, Change.WOULD_ACTIVATE if self.settings.observe_only else Change.ACTIVATE)
 
-    def _decide(self, name: str, topic: Topic, factor: float, level: float | None) -> RateDecision | None:
+    def _decide(self, name: str, topic: Topic, factor: float) -> RateDecision | None:
         if factor <= 0 and not topic.is_throttled:
             return None
         if not topic.is_throttled and not self._can_be_slowed(topic):
@@ -378,7 +364,7 @@ class AdaptiveThrottle:
         was_throttled = topic.is_throttled
         # A slot that the topic has newly has no rate yet.
         is_set = not topic.is_applied or self._rated.get(topic.slot) == name
-        if not self._move(topic, factor, level) and is_set:
+        if not self._move(topic, factor) and is_set:
             return None
         observes = self.settings.observe_only
         if was_throttled:
@@ -398,7 +384,7 @@ class AdaptiveThrottle:
         naturals = (topic.natural_bytes, topic.natural_messages)
         return all(rate >= natural * (1 - CLOSE) for rate, natural in zip(rates, naturals, strict=True))
 
-    def _move(self, topic: Topic, factor: float, level: float | None) -> bool:
+    def _move(self, topic: Topic, factor: float) -> bool:
         """Move the rates of a topic by one step; return whether that is worth a decision.
 
         A step of less than a hundredth of the natural rate is put off, unless it leads back to the natural rate.
@@ -406,9 +392,6 @@ class AdaptiveThrottle:
         settings, before = self.settings, (topic.bytes_rate, topic.messages_rate)
         bytes_ideal = ideal_rate(topic.natural_bytes, factor, settings.min_rate_factor)
         messages_ideal = ideal_rate(topic.natural_messages, factor, settings.min_rate_factor)
-        if level is not None and topic.memory_pressure >= topic.backlog_pressure and topic.natural_bytes > 0:
-            kept = max(min(1.0, level / topic.natural_bytes), settings.min_rate_factor)
-            bytes_ideal, messages_ideal = kept * topic.natural_bytes, kept * topic.natural_messages
         topic.bytes_rate = next_rate(
             topic.natural_bytes if topic.bytes_rate is None else topic.bytes_rate, bytes_ideal, topic.natural_bytes,
             settings.min_rate_factor, settings.max_rate_change, settings.least_bytes,

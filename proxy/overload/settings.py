@@ -66,7 +66,6 @@ def _adaptive(config: Config) -> AdaptiveSettings:
         backlog_limit_bytes=config.adaptive_publisher_throttling_backlog_limit_bytes,
         min_rate_factor=config.adaptive_publisher_throttling_min_rate_factor,
         max_rate_change=config.adaptive_publisher_throttling_max_rate_change_factor,
-        shares_by_bytes=config.adaptive_publisher_throttling_shares_by_bytes,
         observe_only=config.adaptive_publisher_throttling_observe_only,
         topics=TopicChoice(
             config.adaptive_publisher_throttling_topics, config.adaptive_publisher_throttling_except_topics

@@ -38,7 +38,7 @@ TARGETS: Final = {
 ADAPTIVE: Final = {
     "Enabled": "true", "ObserveOnly": "true", "IntervalMs": "2000", "MemoryHighWatermarkPct": "0.9",
     "MemoryLowWatermarkPct": "0.5", "BacklogHighWatermarkPct": "0.95", "BacklogLowWatermarkPct": "0.5",
-    "BacklogLimitBytes": "4096", "MinRateFactor": "0.2", "MaxRateChangeFactor": "0.5", "SharesByBytes": "true",
+    "BacklogLimitBytes": "4096", "MinRateFactor": "0.2", "MaxRateChangeFactor": "0.5",
     "Topics": "other", "ExceptTopics": "top*", "PerTopicMetricsEnabled": "true",
 }  # fmt: skip
 PERMITS: Final = "MemSizePermitsAcquire"

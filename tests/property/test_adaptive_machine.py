@@ -19,7 +19,7 @@ LEAST = 1000.0
 STEP = 0.25
 SETTINGS = AdaptiveSettings(
     interval_seconds=1.0, memory=Marks(0.85, 0.70), backlog=Marks(0.90, 0.75), backlog_limit_bytes=0,
-    min_rate_factor=0.10, max_rate_change=STEP, shares_by_bytes=False, observe_only=False,
+    min_rate_factor=0.10, max_rate_change=STEP, observe_only=False,
     topics=TopicChoice(("*",), ("spared*",)), least_bytes=LEAST, least_messages=LEAST,
 )  # fmt: skip
 TOPICS = ("a", "b", "c", "spared")

@@ -187,7 +187,6 @@
   "adaptivePublisherThrottlingBacklogLimitBytes": {"default": "0", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 1125899906842624},
   "adaptivePublisherThrottlingMinRateFactor": {"default": "0.1", "blankIsDefault": true, "dynamic": true},
   "adaptivePublisherThrottlingMaxRateChangeFactor": {"default": "0.25", "blankIsDefault": true, "dynamic": true},
-  "adaptivePublisherThrottlingSharesByBytes": {"default": "false", "blankIsDefault": true, "dynamic": true},
   "adaptivePublisherThrottlingTopics": {"default": "*", "blankIsDefault": false, "dynamic": true},
   "adaptivePublisherThrottlingExceptTopics": {"default": "", "blankIsDefault": false, "dynamic": true},
   "adaptivePublisherThrottlingPerTopicMetricsEnabled": {"default": "false", "blankIsDefault": true, "dynamic": true},

@@ -90,10 +90,6 @@ class OverloadKeys:
         "adaptivePublisherThrottlingMaxRateChangeFactor", 0.25, fraction(), section=OVERLOAD, dynamic=True,
         doc="Part of its natural rate by which a topic's rate changes at most in one evaluation, up or down.",
     )  # fmt: skip
-    adaptive_publisher_throttling_shares_by_bytes = Key(
-        "adaptivePublisherThrottlingSharesByBytes", False, boolean(), section=OVERLOAD, dynamic=True,
-        doc="Slow the topics that send most first. Without it memory pressure cuts all topics by the same part.",
-    )  # fmt: skip
     adaptive_publisher_throttling_topics = Key(
         "adaptivePublisherThrottlingTopics", ("*",), topic_patterns(), section=OVERLOAD, dynamic=True,
         doc="Topics that may be slowed; `*` stands for any text, partitions go by the name of their topic.",

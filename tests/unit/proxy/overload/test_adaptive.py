@@ -18,7 +18,7 @@ from proxy.relay.topic_slots import SlotSample
 
 SETTINGS = AdaptiveSettings(
     interval_seconds=1.0, memory=Marks(0.85, 0.70), backlog=Marks(0.90, 0.75), backlog_limit_bytes=0,
-    min_rate_factor=0.10, max_rate_change=0.25, shares_by_bytes=False, observe_only=False,
+    min_rate_factor=0.10, max_rate_change=0.25, observe_only=False,
     topics=TopicChoice(("*",), ()), least_bytes=1.0, least_messages=1.0,
 )  # fmt: skip
 TOPIC = "persistent://public/default/orders"

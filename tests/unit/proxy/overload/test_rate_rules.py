@@ -1,12 +1,10 @@
 """The check values of pulsar-25239 (A1 to A3), and what must hold for any numbers."""
 
-from collections.abc import Sequence
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.overload.rate_rules import SharedCut, ideal_rate, learned, next_rate
+from proxy.overload.rate_rules import ideal_rate, learned, next_rate
 from proxy.overload.samples import Marks
 
 MARKS = Marks(high=0.85, low=0.70)
@@ -69,36 +67,3 @@ def test_a_reconnect_teaches_at_most_four_times_what_is_known() -> None:
 def test_a3_natural_rate_lies_between_what_was_known_and_what_was_measured(natural: float, measured: float) -> None:
     found = learned(natural, measured)
     assert min(natural, measured) * (1 - 1e-9) - 1e-6 <= found <= max(natural, measured) * (1 + 1e-9) + 1e-6
-
-
-def shared_level(naturals: Sequence[float], factor: float) -> float | None:
-    cut = SharedCut()
-    for natural in naturals:
-        cut.add(natural)
-    return cut.level(factor, 0.10)
-
-
-def test_shares_by_bytes_slow_the_largest_first() -> None:
-    level = shared_level([1000.0, 10.0, 10.0], 0.5)
-    assert level is not None
-    assert 10 < level < 600
-    assert 1000 - level == pytest.approx(1020 * 0.5 * 0.9, rel=1e-6)
-
-
-def test_shares_by_bytes_are_equal_if_only_many_small_topics_send() -> None:
-    assert shared_level([1.0] * 5000, 0.5) is None
-
-
-@given(st.lists(st.floats(0, 1e6), max_size=60), factors)
-def test_shares_by_bytes_find_the_level_that_bisection_finds(naturals: list[float], factor: float) -> None:
-    large = [natural for natural in naturals if natural >= sum(naturals) * 0.001]
-    wanted, low, high = sum(naturals) * factor * 0.9, 0.0, max(large, default=0.0)
-    for _ in range(60):
-        level = (low + high) / 2
-        given_up = sum(natural - max(min(natural, level), 0.10 * natural) for natural in large)
-        low, high = (low, level) if given_up < wanted else (level, high)
-    found = shared_level(naturals, factor)
-    if found is not None:
-        # Below the least factor of all, any level is the same.
-        kept = [[max(min(natural, level), 0.10 * natural) for natural in large] for level in (found, high)]
-        assert kept[0] == pytest.approx(kept[1], rel=1e-6, abs=1e-6)
