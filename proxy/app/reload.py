@@ -91,8 +91,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.max_concurrent_lookup_requests: (steps.apply_requests, steps.apply_budget),
     Config.max_concurrent_inbound_connections: (steps.apply_clients, steps.apply_budget),
     Config.max_concurrent_inbound_connections_per_ip: (steps.apply_clients,),
-    Config.max_outstanding_requests_per_connection: (steps.apply_clients,),
-    Config.max_unanswered_commands_per_second: (steps.apply_clients,),
     Config.handshake_timeout_millis: (steps.apply_clients,),
     Config.max_handshake_in_flight_mem_size_mb: (steps.apply_clients, steps.apply_budget),
     Config.client_socket_send_buffer_bytes: (steps.apply_clients, steps.apply_budget),

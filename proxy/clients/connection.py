@@ -405,10 +405,7 @@ class ClientConnection(TurnTaker):
         No answer that the client does not take stops such a client, and it may be one with a broken loop: so it is
         slowed down, not closed.
         """
-        rate = self._services.limits.unanswered_per_second
-        if rate <= 0:
-            return
-        now = self.loop.time()
+        rate, now = self._services.limits.unanswered_per_second, self.loop.time()
         self._unanswered_until = max(self._unanswered_until, now) + count / rate
         wait = self._unanswered_until - now - UNANSWERED_BURST_SECONDS
         if wait > 0 and not self._holds & Hold.RATE:

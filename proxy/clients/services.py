@@ -32,10 +32,12 @@ class ClientLimits:
 
     max_frame_bytes: int
     max_message_bytes: int
-    max_outstanding: int
-    unanswered_per_second: int
     frame_seconds: float
     keep_alive: bool
+    # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
+    max_outstanding: int = 1000
+    # PONG, and credentials that were not asked for: above the rate the connection is read later.
+    unanswered_per_second: int = 1000
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -43,8 +45,6 @@ class ClientLimits:
         return cls(
             max_frame_bytes=config.max_lookup_frame_bytes,
             max_message_bytes=config.max_message_size,
-            max_outstanding=config.max_outstanding_requests_per_connection,
-            unanswered_per_second=config.max_unanswered_commands_per_second,
             frame_seconds=config.seconds(Config.topic_list_request_timeout_millis),
             keep_alive=config.keep_alive_interval_seconds > 0,
         )

@@ -49,4 +49,10 @@ RETIRED: Final = {
     "adaptivePublisherThrottlingSharesByBytes": _always(
         "false", "memory cuts the rates of all topics by the same part; adaptivePublisherThrottlingTopics chooses which"
     ),
+    "maxOutstandingRequestsPerConnection": _always(
+        "1000", "a connection has at most 1000 requests in progress; maxConcurrentLookupRequests bounds those of all"
+    ),
+    "maxUnansweredCommandsPerSecond": _always(
+        "1000", "1000 commands a second that nobody answers are read of a connection"
+    ),
 }

@@ -52,7 +52,7 @@ async def answers(client: AsyncClient, count: int) -> None:
 
 @pytest.mark.threat("large-commands-silent-broker")
 async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_answer() -> None:
-    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+    async with staged(maxConcurrentLookupRequestMB=1) as stage:
         stage.broker.script.hold(CommandType.LOOKUP)
         clients = await filled(stage)
         held = books(stage)
@@ -67,7 +67,7 @@ async def test_k2_bytes_are_bounded_beside_the_number_and_every_request_has_its_
 
 
 async def test_k5_others_are_told_that_they_live_while_commands_wait() -> None:
-    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+    async with staged(maxConcurrentLookupRequestMB=1) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         clients = await filled(stage)
         # K7: handshakes and PINGs need no memory.
@@ -80,7 +80,7 @@ async def test_k5_others_are_told_that_they_live_while_commands_wait() -> None:
 @pytest.mark.threat("large-commands-silent-broker")
 @pytest.mark.parametrize("address", [LOOPBACK, OTHER_ADDRESS])
 async def test_k5_who_asks_for_one_thing_is_answered_while_the_brokers_of_others_are_stuck(address: str) -> None:
-    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+    async with staged(maxConcurrentLookupRequestMB=1) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         clients = await filled(stage)
         neighbour = await stage.client(source=address)
@@ -94,7 +94,7 @@ async def test_k5_who_asks_for_one_thing_is_answered_while_the_brokers_of_others
 
 @pytest.mark.threat("large-commands-silent-broker")
 async def test_k9_a_crowd_of_one_network_that_waits_keeps_no_other_network_waiting() -> None:
-    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+    async with staged(maxConcurrentLookupRequestMB=1) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         clients = await filled(stage)
         crowd = [await stage.connected() for _ in range(CROWD)]
@@ -117,7 +117,7 @@ async def test_k9_a_crowd_of_one_network_that_waits_keeps_no_other_network_waiti
 
 
 async def test_k6_memory_comes_back_with_clients_that_leave() -> None:
-    async with staged(maxConcurrentLookupRequestMB=1, maxOutstandingRequestsPerConnection=1000) as stage:
+    async with staged(maxConcurrentLookupRequestMB=1) as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         for client in await filled(stage):
             client.reset()

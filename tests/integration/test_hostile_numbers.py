@@ -40,7 +40,8 @@ async def test_all_addresses_of_a_64_bit_network_have_the_connections_of_one() -
 
 @pytest.mark.threat("unread-pongs")
 async def test_who_does_not_read_pongs_is_not_read_and_takes_no_memory_for_them() -> None:
-    async with staged(maxUnansweredCommandsPerSecond=0) as stage:
+    async with staged() as stage:
+        stage.hear_everything()
         neighbour = await stage.connected()
         client = await stage.connected(SLOW_READER_RCVBUF)
         sent = 0

@@ -54,8 +54,8 @@ CHANGED: Final = {
     "webServiceAllowedOrigins": "http://a.example", "maxConcurrentHttpRequests": "7",
     "brokerProxyConnectTimeoutMs": "2500", "brokerProxyReadTimeoutMs": "90000",
     "maxConcurrentInboundConnections": "70", "maxConcurrentInboundConnectionsPerIp": "7",
-    "maxUnansweredCommandsPerSecond": "7", "maxConcurrentLookupRequests": "7",
-    "maxOutstandingRequestsPerConnection": "7", "handshakeTimeoutMillis": "1500", "keepAliveIntervalSeconds": "1800",
+    "maxConcurrentLookupRequests": "7",
+    "handshakeTimeoutMillis": "1500", "keepAliveIntervalSeconds": "1800",
     "topicListRequestTimeoutMillis": "9000",
     "topicListMaxAnswerBytes": "5000", "topicListCoalescingEnabled": "false", "topicListSharedBy": "role",
     "topicListFairness": "tenant", "topicListMaxMemoryPercentPerKey": "30", "maxHandshakeInFlightMemSizeMB": "8",
@@ -165,19 +165,6 @@ async def test_requests_in_work_above_a_lowered_number_end_well_and_newcomers_ar
         ended = {(await client.answer()).lookupTopicResponse.request_id for _ in range(3)}
         assert ended == {1, 2, 3}
         assert (await client.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-
-
-async def test_a_client_that_may_have_more_requests_is_read_on_at_once() -> None:
-    async with staged(maxOutstandingRequestsPerConnection=1) as stage:
-        gate = stage.broker.script.hold(CommandType.LOOKUP)
-        client = await stage.connected()
-        await client.send(b"".join(lookup_frame(number, TOPIC) for number in (1, 2, 3)))
-        session = stage.session_of(client)
-        await stage.until(lambda: stage.lookups.held == 1 and not session.reading, "one request")
-        stage.change(maxOutstandingRequestsPerConnection=3)
-        await stage.until(lambda: stage.lookups.held == 3, "three requests")
-        gate.set()
-        assert len([await client.answer() for _ in range(3)]) == 3
 
 
 async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_more_than_those() -> None:

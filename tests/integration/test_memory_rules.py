@@ -227,22 +227,22 @@ async def test_a_broker_has_at_most_so_many_questions_at_once() -> None:
 
 
 async def test_a_client_with_too_many_requests_in_work_is_not_read() -> None:
-    async with staged(maxOutstandingRequestsPerConnection=10) as stage:
+    async with staged() as stage:
         gate = stage.broker.script.hold(CommandType.LOOKUP)
         client = await stage.connected()
-        looked_up = 30
+        most = stage.proxy.services.limits.max_outstanding
+        looked_up = most + 20
         for _ in range(looked_up):
-            await client.send(b"")
             await client.send_command(
                 pb.BaseCommand(
                     type=pb.BaseCommand.LOOKUP,
                     lookupTopic=pb.CommandLookupTopic(request_id=client.next_id(), topic=TOPIC),
                 )
             )
-        await stage.broker.record.seen(CommandType.LOOKUP, 10)
+        await stage.broker.record.seen(CommandType.LOOKUP, most)
         await stage.until(lambda: not stage.session_of(client).reading, "a client that is not read")
-        assert stage.lookups.held == 10
-        assert stage.broker.record.received[CommandType.LOOKUP] == 10
+        assert stage.lookups.held == most
+        assert stage.broker.record.received[CommandType.LOOKUP] == most
         gate.set()
         answered = {(await client.answer()).lookupTopicResponse.request_id for _ in range(looked_up)}
         assert answered == set(range(1, looked_up + 1))

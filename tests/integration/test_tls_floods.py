@@ -37,7 +37,8 @@ async def attacker(
 async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
     files: PemFiles, logging: ssl.SSLContext, tmp_path: Path, relayed: bool
 ) -> None:
-    async with staged(**files.server_keys, maxUnansweredCommandsPerSecond=0) as stage:
+    async with staged(**files.server_keys) as stage:
+        stage.hear_everything()
         neighbour = await stage.connected()
         target = f"127.0.0.1:{stage.broker.port}" if relayed else None
         crowd = [await attacker(stage, tmp_path, logging, target) for _ in range(ATTACKERS)]
@@ -53,7 +54,8 @@ async def test_key_updates_with_a_pong_now_and_then_end_their_connections(
 async def test_a_neighbour_is_served_beside_clients_that_pay_for_their_key_updates(
     files: PemFiles, logging: ssl.SSLContext, tmp_path: Path
 ) -> None:
-    async with staged(**files.server_keys, maxUnansweredCommandsPerSecond=0) as stage:
+    async with staged(**files.server_keys) as stage:
+        stage.hear_everything()
         neighbour = await stage.connected()
         crowd = [await attacker(stage, tmp_path, logging) for _ in range(ATTACKERS)]
         sessions = [one for one in stage.sessions if one.is_tls]

@@ -46,8 +46,6 @@
   "inboundConnectionsPerIpNetworkBits": {"default": "64", "blankIsDefault": true, "dynamic": false, "least": 32, "most": 128},
   "maxConcurrentLookupRequests": {"default": "50000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 10000000},
   "maxConcurrentLookupRequestMB": {"default": "32", "blankIsDefault": true, "dynamic": false, "least": -1, "most": 1048576},
-  "maxOutstandingRequestsPerConnection": {"default": "1000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 1000000},
-  "maxUnansweredCommandsPerSecond": {"default": "1000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 1000000},
   "maxMessageSize": {"default": "5242880", "blankIsDefault": true, "dynamic": false, "least": 1024, "most": 2147473407},
   "maxLookupFrameBytes": {"default": "1048576", "blankIsDefault": true, "dynamic": false, "least": 65536, "most": 2147483647},
   "handshakeTimeoutMillis": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 3600000},

@@ -42,18 +42,6 @@ class ClientKeys:
         "used up, clients with further commands are not read, and have turns by network; a quarter more is for clients "
         "with fewer than 2 requests outstanding. -1 or 0: no limit of bytes.",
     )  # fmt: skip
-    max_outstanding_requests_per_connection = Key(
-        "maxOutstandingRequestsPerConnection", 1000, whole(1, 1_000_000), section=CLIENTS, unit="requests",
-        dynamic=True,
-        doc="Requests of a connection in progress at the same time; at the limit the proxy stops reading the "
-        "connection.",
-    )  # fmt: skip
-    max_unanswered_commands_per_second = Key(
-        "maxUnansweredCommandsPerSecond", 1000, whole(0, 1_000_000), section=CLIENTS, unit="commands per second",
-        dynamic=True,
-        doc="Commands that nobody answers (PONG, credentials that were not asked for) of a lookup-mode connection; "
-        "above the rate the proxy reads the connection later. 0: no limit. Relayed connections have no limit.",
-    )  # fmt: skip
     max_message_size = Key(
         "maxMessageSize", 5_242_880, whole(1024, LARGEST - FRAME_OVERHEAD), since="pulsar", section=CLIENTS,
         unit=BYTES,

@@ -9,7 +9,7 @@ import io
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
@@ -105,6 +105,11 @@ class Stage:
         client = await self.client(rcvbuf)
         await client.connect(target=f"127.0.0.1:{self.broker.port}")
         return client
+
+    def hear_everything(self) -> None:
+        """Let clients send what nobody answers at any rate: a flood is heard without a pause."""
+        services = self.proxy.services
+        services.limits = replace(services.limits, unanswered_per_second=1_000_000_000)
 
     @property
     def heap(self) -> AsyncSemaphore:

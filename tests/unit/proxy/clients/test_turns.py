@@ -126,9 +126,9 @@ def test_requests_whose_time_is_over_before_their_turn_are_refused_and_the_next_
 # --- commands that nobody answers -----------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("rate", "frame"), [(0, PONG_FRAME), (100, PING_FRAME), (100, FLOW)])
-async def test_commands_that_are_answered_have_no_rate(rate: int, frame: bytes) -> None:
-    async with desk(unanswered_per_second=rate) as on:
+@pytest.mark.parametrize("frame", [PING_FRAME, FLOW])
+async def test_commands_that_are_answered_have_no_rate(frame: bytes) -> None:
+    async with desk(unanswered_per_second=100) as on:
         client = on.visitor()
         for _ in range(20):
             client.arrives(frame * 20)
