@@ -101,7 +101,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.topic_list_broker_answer_timeout_millis: _BROKERS,
     Config.broker_connections_per_key: _BROKERS,
     Config.broker_connections_total: (steps.apply_broker_pool, steps.apply_budget),
-    Config.broker_connection_idle_millis: _BROKERS,
     Config.broker_proxy_allowed_host_names: _TARGETS,
     Config.broker_proxy_allowed_ip_addresses: _TARGETS,
     Config.broker_proxy_allowed_target_ports: _TARGETS,

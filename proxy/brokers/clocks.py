@@ -1,9 +1,12 @@
 """The times after which a connection to a broker acts."""
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from proxy.config.config import Config
+
+# A connection that nobody used for so long is closed: the next storm has those of the last, and no more.
+IDLE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,5 +23,5 @@ class BrokerClocks:
         return cls(
             keep_alive_seconds=config.keep_alive_interval_seconds,
             answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
-            idle_seconds=config.seconds(Config.broker_connection_idle_millis),
+            idle_seconds=IDLE_SECONDS,
         )

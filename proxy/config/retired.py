@@ -55,4 +55,5 @@ RETIRED: Final = {
     "maxUnansweredCommandsPerSecond": _always(
         "1000", "1000 commands a second that nobody answers are read of a connection"
     ),
+    "brokerConnectionIdleMillis": _always("60000", "a connection for requests that nobody uses ends after 60 s"),
 }

@@ -7,6 +7,7 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.brokers.clocks import BrokerClocks
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.script import Redirect
 from proxy.cli.demo.topics import GeneratedTopics
@@ -158,7 +159,8 @@ async def test_a_broker_that_stops_answering_pings_is_closed() -> None:
 
 
 async def test_a_connection_nobody_uses_is_closed() -> None:
-    async with staged(brokerConnectionIdleMillis=50) as stage:
+    async with staged() as stage:
+        stage.change_pool(clocks=BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30.0, idle_seconds=0.05))
         client = await stage.connected()
         await client.topics(namespace(0))
         await stage.until(

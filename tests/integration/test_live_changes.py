@@ -63,7 +63,7 @@ CHANGED: Final = {
     "topicListWriteStallTimeoutMillis": "7000", "topicListWriteMinBytesPerSecond": "7000",
     "watchTopicListLimitEnabled": "false", "watchTopicListMaxPauseMillis": "70",
     "topicListMaxOutstandingPerBroker": "3", "topicListBrokerAnswerTimeoutMillis": "900",
-    "brokerConnectionsPerKey": "5", "brokerConnectionsTotal": "9", "brokerConnectionIdleMillis": "900000",
+    "brokerConnectionsPerKey": "5", "brokerConnectionsTotal": "9",
     "clientSocketSendBufferBytes": "65536", "clientSocketSendMemoryMB": "7", "shutdownPreDrainMillis": "100",
     "proxyLogLevel": "2", "shutdownDrainMillis": "100", "logLevel": "warning", "logLevelByComponent": "net=debug",
     "connectionLogPercent": "100.0", "overloadSignals": "proxy",

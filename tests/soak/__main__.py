@@ -125,8 +125,6 @@ def _conf(options: argparse.Namespace, place: Path, ports: Mapping[str, int]) ->
         "maxTopicListInFlightHeapMemSizeMB": 1,
         "maxTopicListInFlightDirectMemSizeMB": 1,
         "clientSocketSendBufferBytes": 16384,
-        # Connections to brokers end between two quiet moments, too.
-        "brokerConnectionIdleMillis": 1000,
         "watchTopicListLimitEnabled": "true",
         "eventLogDirectory": place / "events",
         "eventLogFilesMaxTotalMB": 64,

@@ -1,7 +1,8 @@
 """`python -m tests.soak.watched_proxy serve ...`: the proxy's command line, and a census of the process on SIGUSR2.
 
-Rule: the proxy is not changed. The census runs between two steps of the loop, in the handler of a signal, and is
-written to the file that SOAK_CENSUS names; each has the number of its request.
+Rule: the proxy is not changed, but that connections to brokers end while a quiet moment waits. The census runs between
+two steps of the loop, in the handler of a signal, and is written to the file that SOAK_CENSUS names; each has the
+number of its request.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from types import FrameType
 from typing import Any, Final
 
 from proxy.app.proxy import Proxy
+from proxy.brokers import clocks
 from proxy.cli.main import main
 from tests.support.proxies.books import books_of
 
@@ -27,6 +29,7 @@ _proxies: list[Proxy] = []
 
 def watch() -> None:
     """Remember the proxy that is made in this process, and count at each SIGUSR2 from now on."""
+    clocks.IDLE_SECONDS = 1.0  # type: ignore[misc]
     make = Proxy.__init__
 
     def remember(proxy: Proxy, *arguments: Any, **more: Any) -> None:

@@ -40,7 +40,6 @@
   "topicListBrokerAnswerTimeoutMillis": {"default": "30000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 3600000},
   "brokerConnectionsPerKey": {"default": "2", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 1024},
   "brokerConnectionsTotal": {"default": "256", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 65536},
-  "brokerConnectionIdleMillis": {"default": "60000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 86400000},
   "maxConcurrentInboundConnections": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},
   "maxConcurrentInboundConnectionsPerIp": {"default": "0", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},
   "inboundConnectionsPerIpNetworkBits": {"default": "64", "blankIsDefault": true, "dynamic": false, "least": 32, "most": 128},

@@ -135,8 +135,3 @@ class BrokerKeys:
         doc="Request connections to all brokers together. Where clients need more, a connection without a request is "
         "closed for those that have waited longest.",
     )  # fmt: skip
-    broker_connection_idle_millis = Key(
-        "brokerConnectionIdleMillis", 60_000, whole(1, 24 * HOUR_MILLIS), section=BROKER_REQUESTS,
-        unit=MILLIS, dynamic=True,
-        doc="Time after which an unused request connection is closed.",
-    )  # fmt: skip

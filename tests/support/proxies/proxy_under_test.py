@@ -19,6 +19,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.proxy import Proxy
 from proxy.app.reload import apply
+from proxy.brokers.pool import PoolLimits
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics, TopicStore
 from proxy.clients.connection import ClientConnection
@@ -105,6 +106,10 @@ class Stage:
         client = await self.client(rcvbuf)
         await client.connect(target=f"127.0.0.1:{self.broker.port}")
         return client
+
+    def change_pool(self, **limits: Any) -> None:
+        """Give the pool of broker connections other limits than the proxy has; the next change of a key ends that."""
+        self.proxy.broker_side.pool.apply(replace(PoolLimits.of(self.proxy.config), **limits))
 
     def hear_everything(self) -> None:
         """Let clients send what nobody answers at any rate: a flood is heard without a pause."""
