@@ -87,7 +87,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.topic_list_write_min_bytes_per_second: (steps.apply_writes,),
     Config.topic_list_spill_max_mb: (steps.apply_spill, steps.apply_topic_lists),
     Config.watch_topic_list_limit_enabled: (steps.apply_watches,),
-    Config.watch_topic_list_max_pause_millis: (steps.apply_watches,),
     Config.max_concurrent_lookup_requests: (steps.apply_requests, steps.apply_budget),
     Config.max_concurrent_inbound_connections: (steps.apply_clients, steps.apply_budget),
     Config.max_concurrent_inbound_connections_per_ip: (steps.apply_clients,),

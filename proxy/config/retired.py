@@ -56,4 +56,8 @@ RETIRED: Final = {
         "1000", "1000 commands a second that nobody answers are read of a connection"
     ),
     "brokerConnectionIdleMillis": _always("60000", "a connection for requests that nobody uses ends after 60 s"),
+    "watchTopicListMaxPauseMillis": _always(
+        "1000",
+        "a frame for a watcher waits 1 s for memory at most; watchTopicListLimitEnabled=false lets all pass",
+    ),
 }

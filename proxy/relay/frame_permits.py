@@ -4,7 +4,7 @@ The engine holds the frames back (`FrameHolder`), the permits decide when the fr
 docs/adr/0008:
 - A permit is for bytes that came, never for bytes that were announced. The permit ends when the client has taken them;
   later bytes of the frame take another permit if the client leaves them lying.
-- A frame waits for `watchTopicListMaxPauseMillis` at most, then it passes without a permit and is counted.
+- A frame waits for `LONGEST_PAUSE_SECONDS` at most, then it passes without a permit and is counted.
 - When the loop has no time left, frames wait for their turn, by the client's network: no crowd of relays keeps a
   neighbour's frame waiting.
 - All permits together take a part of direct memory only: a broker is what its client calls a broker.
@@ -150,8 +150,6 @@ class FramePermits:
             permit = limits.direct.try_acquire(size, key=self._key)
             if permit is not None:
                 self._let_pass(permit)
-            elif limits.max_pause_seconds <= 0:
-                self._overshoot(WatchOvershoot.PAUSE_OVER)
             elif self._loop.time() < self._next_pause:
                 self._overshoot(WatchOvershoot.PAUSED_BEFORE)
             else:

@@ -15,6 +15,8 @@ from proxy.telemetry.events.recorder import Recorder
 # Frames for watchers take at most this part of direct memory, a quarter: their permits count bytes that are within the
 # relays' own budget, and any host that a client names as its broker may send such frames.
 SHARE_PART: Final = 4
+# The broker is not read while a frame waits: longer would delay its messages and PINGs more than memory is worth.
+LONGEST_PAUSE_SECONDS: Final = 1.0
 
 
 class FrameMatch(NamedTuple):
@@ -70,7 +72,7 @@ class WatchLimits:
             counters,
             window_bytes=config.relay_buffer_bytes,
             enabled=True,
-            max_pause_seconds=0,
+            max_pause_seconds=LONGEST_PAUSE_SECONDS,
             longest_hold_seconds=0,
         )
         made.apply(config)
@@ -79,7 +81,6 @@ class WatchLimits:
     def apply(self, config: Config) -> None:
         """Apply the settings of a changed configuration."""
         self.enabled = config.watch_topic_list_limit_enabled
-        self.max_pause_seconds = config.seconds(Config.watch_topic_list_max_pause_millis)
         self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
 
     def in_share(self, size: int) -> bool:

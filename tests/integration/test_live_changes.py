@@ -61,7 +61,7 @@ CHANGED: Final = {
     "topicListFairness": "tenant", "topicListMaxMemoryPercentPerKey": "30", "maxHandshakeInFlightMemSizeMB": "8",
     "topicListSpillMaxMB": "7", "topicListUnprovenReadersMemoryPercent": "25",
     "topicListWriteStallTimeoutMillis": "7000", "topicListWriteMinBytesPerSecond": "7000",
-    "watchTopicListLimitEnabled": "false", "watchTopicListMaxPauseMillis": "70",
+    "watchTopicListLimitEnabled": "false",
     "topicListMaxOutstandingPerBroker": "3", "topicListBrokerAnswerTimeoutMillis": "900",
     "brokerConnectionsPerKey": "5", "brokerConnectionsTotal": "9",
     "clientSocketSendBufferBytes": "65536", "clientSocketSendMemoryMB": "7", "shutdownPreDrainMillis": "100",

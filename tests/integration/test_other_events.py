@@ -14,14 +14,15 @@ from tests.support.proxies.proxy_under_test import MIB, TIGHT, direct_taken, sta
 from tests.support.web.web_stage import web_staged
 from tests.unit.eventlog.parts import events_in
 
-FOREVER: Final = 600_000
+FOREVER: Final = 600.0
 
 
 # --- frames for watchers --------------------------------------------------------------------------
 
 
 async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
-    async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
+    async with staged(events=kept()) as stage, raw_broker(greet) as broker:
+        stage.proxy.watch_limits.max_pause_seconds = FOREVER
         pair = await joined(stage, broker)
         held = exhaust(stage)
         async with asyncio.TaskGroup() as group:
@@ -43,7 +44,8 @@ async def test_a_watch_frame_that_waits_is_an_event_when_it_has_left() -> None:
 
 
 async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_nothing() -> None:
-    async with staged(events=kept(), watchTopicListMaxPauseMillis=20) as stage, raw_broker(greet) as broker:
+    async with staged(events=kept()) as stage, raw_broker(greet) as broker:
+        stage.proxy.watch_limits.max_pause_seconds = 0.02
         pair = await joined(stage, broker)
         with exhaust(stage):
             await pair.broker.send(UPDATE)
@@ -55,7 +57,8 @@ async def test_a_watch_frame_that_passes_without_memory_has_waited_and_held_noth
 
 
 async def test_a_watcher_that_leaves_while_its_frame_waits_is_cancelled() -> None:
-    async with staged(events=kept(), watchTopicListMaxPauseMillis=FOREVER) as stage, raw_broker(greet) as broker:
+    async with staged(events=kept()) as stage, raw_broker(greet) as broker:
+        stage.proxy.watch_limits.max_pause_seconds = FOREVER
         pair = await joined(stage, broker)
         with exhaust(stage):
             await pair.broker.send(UPDATE)

@@ -303,7 +303,8 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(watch
 
 @pytest.mark.parametrize("names", [UPDATE, DIFF], ids=["topics", "scalable topics"])
 async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other(names: bytes) -> None:
-    async with paired(watchTopicListMaxPauseMillis=600_000) as pair:
+    async with paired() as pair:
+        pair.stage.proxy.watch_limits.max_pause_seconds = 600.0
         taken = pair.stage.direct.try_acquire(pair.stage.direct.limit)
         assert taken is not None
         # What the frame is stands in its tenth byte.

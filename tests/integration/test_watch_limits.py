@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -26,7 +26,7 @@ from tests.support.sockets.frames import scalable_diff, scalable_snapshot, watch
 
 KIB: Final = 1024
 WINDOW: Final = 256 * KIB
-FOREVER_MILLIS: Final = 600_000
+FOREVER_SECONDS: Final = 600.0
 MESSAGE: Final = message_frame(1000)
 UPDATE: Final = watch_update(1, ["persistent://public/default/new"])
 TOPICS: Final = [f"persistent://public/default/{number:072}" for number in range(10_000)]
@@ -69,10 +69,10 @@ async def joined(stage: Stage, broker: RawBroker, rcvbuf: int | None = None) -> 
 
 
 @asynccontextmanager
-async def paired(**keys: Any) -> AsyncIterator[Pair]:
-    """Join a client to a broker; a watch frame waits for as long as it takes unless `keys` say otherwise."""
-    settings = {"relayBufferBytes": WINDOW, "watchTopicListMaxPauseMillis": FOREVER_MILLIS} | keys
-    async with staged(**settings) as stage, raw_broker(greet) as broker:
+async def paired(pause: float = FOREVER_SECONDS) -> AsyncIterator[Pair]:
+    """Join a client to a broker; a watch frame waits for `pause` seconds at most."""
+    async with staged(relayBufferBytes=WINDOW) as stage, raw_broker(greet) as broker:
+        stage.proxy.watch_limits.max_pause_seconds = pause
         yield await joined(stage, broker)
 
 
@@ -174,7 +174,7 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
 
 @pytest.mark.parametrize("names", [UPDATE, DIFF, SNAPSHOT], ids=["topics", "a change", "scalable topics"])
 async def test_a_consumer_beside_a_watcher_goes_on_while_the_limiter_is_exhausted(huge: bytes, names: bytes) -> None:
-    async with paired(watchTopicListMaxPauseMillis=100) as pair:
+    async with paired(pause=0.1) as pair:
         taken = exhaust(pair.stage)
         frames = [MESSAGE, huge, MESSAGE, names, MESSAGE]
         async with asyncio.TaskGroup() as group:
@@ -201,7 +201,7 @@ async def test_pongs_and_acks_of_the_client_pass_while_a_frame_waits() -> None:
 
 
 async def test_updates_of_all_watchers_keep_their_order_among_messages() -> None:
-    async with paired(watchTopicListMaxPauseMillis=20) as pair:
+    async with paired(pause=0.02) as pair:
         kinds = (lambda _, __: MESSAGE, watch_update, scalable_snapshot, scalable_diff)
         frames = [kinds[number % 4](number % 3, [f"persistent://a/b/{number}"]) for number in range(2000)]
         stream = b"".join(frames)
@@ -275,7 +275,8 @@ async def test_a_frame_that_came_behind_the_handshake_is_limited_too() -> None:
         await peer.send(CONNECTED + UPDATE)
         await asyncio.Event().wait()
 
-    async with staged(watchTopicListMaxPauseMillis=FOREVER_MILLIS) as stage, raw_broker(hasty) as broker:
+    async with staged() as stage, raw_broker(hasty) as broker:
+        stage.proxy.watch_limits.max_pause_seconds = FOREVER_SECONDS
         taken = exhaust(stage)
         pair = await joined(stage, broker)
         await pair.paused()
@@ -335,7 +336,7 @@ async def test_a_watcher_hears_of_new_and_deleted_topics_through_the_proxy() -> 
 
 
 async def test_watch_frames_are_on_the_metrics_page() -> None:
-    async with paired(watchTopicListMaxPauseMillis=0) as pair:
+    async with paired(pause=0.02) as pair:
         taken = exhaust(pair.stage)
         frames = LIST + UPDATE + DIFF
         await pair.broker.send(frames)
@@ -347,10 +348,14 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
             for sample in family.samples
             if sample.value and sample.name.startswith("pulsar_proxy_watch_")
         }
+        # Who comes right behind a pause has none.
+        overshot = [samples.pop(("overshoots_total", "test", why), 0) for why in ("pause_over", "paused_before")]
+        assert (overshot[0] >= 1, sum(overshot)) == (True, 2)
+        assert samples.pop(("pauses_total", "test")) == overshot[0]
+        assert samples.pop(("pause_seconds_total", "test")) > 0.01
         assert samples == {
             ("frames_total", "test", "success"): 1,
             ("frames_total", "test", "update"): 2,
             ("bytes_total", "test"): len(frames),
-            ("overshoots_total", "test", "pause_over"): 2,
         }
         taken.release()

@@ -135,7 +135,6 @@
   "topicListSpillDirectory": {"default": "", "blankIsDefault": false, "dynamic": false},
   "topicListSpillMaxMB": {"default": "4096", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 1048576},
   "watchTopicListLimitEnabled": {"default": "true", "blankIsDefault": true, "dynamic": true},
-  "watchTopicListMaxPauseMillis": {"default": "1000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 3600000},
   "httpOutputBufferSize": {"default": "32768", "blankIsDefault": true, "dynamic": false, "least": 1024, "most": 16777216},
   "httpMaxRequestHeaderSize": {"default": "8192", "blankIsDefault": true, "dynamic": false, "least": 1024, "most": 1048576},
   "httpMaxResponseHeaderSize": {"default": "8192", "blankIsDefault": true, "dynamic": false, "least": 1024, "most": 1048576},

@@ -112,9 +112,3 @@ class TopicListKeys:
         doc="Count the frames of topic-list watchers, those of scalable topics among them, on relayed connections "
         "against direct memory. `false`: relayed bytes are not inspected.",
     )  # fmt: skip
-    watch_topic_list_max_pause_millis = Key(
-        "watchTopicListMaxPauseMillis", 1000, whole(0, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
-        dynamic=True,
-        doc="Longest pause of a relayed connection to wait for memory for a watch frame; after that the frame is "
-        "forwarded and counted.",
-    )  # fmt: skip
