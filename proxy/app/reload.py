@@ -98,7 +98,6 @@ APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
     Config.broker_proxy_read_timeout_ms: (steps.apply_clients,),
     Config.broker_proxy_connect_timeout_ms: _BROKERS,
     Config.topic_list_broker_answer_timeout_millis: _BROKERS,
-    Config.broker_connections_per_key: _BROKERS,
     Config.broker_connections_total: (steps.apply_broker_pool, steps.apply_budget),
     Config.broker_proxy_allowed_host_names: _TARGETS,
     Config.broker_proxy_allowed_ip_addresses: _TARGETS,

@@ -72,16 +72,16 @@ class PoolKey(NamedTuple):
 class PoolLimits:
     """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
 
-    per_key: int
     total: int
     clocks: BrokerClocks
     challenge_seconds: float = 60.0
+    # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
+    per_key: int = 2
 
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the limits of a configuration."""
         return cls(
-            per_key=config.broker_connections_per_key,
             total=config.broker_connections_total,
             clocks=BrokerClocks.of(config),
             challenge_seconds=config.authentication_refresh_check_seconds,

@@ -60,11 +60,6 @@ def cross_check(loader: Loader, config: ConfigValues) -> None:
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
     _check_ports(loader, config)
     _check_memory(loader, config)
-    if config.broker_connections_per_key > config.broker_connections_total:
-        loader.fault(
-            ConfigKeys.broker_connections_per_key, str(config.broker_connections_per_key),
-            f"at most brokerConnectionsTotal ({config.broker_connections_total})",
-        )  # fmt: skip
     _check_times(loader, config)
     _check_overload(loader, config)
     _check_relay_pool(loader, config)

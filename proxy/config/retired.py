@@ -60,4 +60,7 @@ RETIRED: Final = {
         "1000",
         "a frame for a watcher waits 1 s for memory at most; watchTopicListLimitEnabled=false lets all pass",
     ),
+    "brokerConnectionsPerKey": _always(
+        "2", "a role has at most 2 connections for a purpose at each broker; brokerConnectionsTotal bounds them all"
+    ),
 }

@@ -31,7 +31,8 @@ LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 
 
 async def test_all_questions_on_a_broken_connection_are_asked_again() -> None:
-    async with staged(brokerConnectionsPerKey=1) as stage:
+    async with staged() as stage:
+        stage.change_pool(per_key=1)
         gate = stage.broker.script.hold(LISTS)
         clients = [await stage.connected() for _ in range(4)]
         for number, client in enumerate(clients):

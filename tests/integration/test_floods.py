@@ -104,10 +104,10 @@ async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
         raw_broker(serve) as broker,
         staged(
             broker_port=broker.port,
-            brokerConnectionsPerKey=1,
             topicListBrokerAnswerTimeoutMillis=patient_millis(1500),
         ) as stage,
     ):
+        stage.change_pool(per_key=1)
         left, served = await stage.connected(), await stage.connected()
         await left.send(lookup_frame(1, left_topic))
         counters = stage.proxy.counters.brokers
@@ -143,8 +143,9 @@ async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
 
     async with (
         raw_broker(serve) as broker,
-        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
+        stage.change_pool(per_key=1)
         flooders = [await stage.connected() for _ in range(3)]
         neighbour = await stage.client(source=source)
         await neighbour.connect()
@@ -285,8 +286,9 @@ async def lookups_of_a_broker_that_leaves(clients: int) -> AsyncIterator[tuple[S
 
     async with (
         raw_broker(serve) as broker,
-        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
+        stage.change_pool(per_key=1)
         asking = [await stage.connected() for _ in range(clients)]
         for client in asking:
             await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
@@ -432,8 +434,9 @@ async def test_lookups_that_wait_for_their_turn_are_asked_on_a_connection_that_i
 
     async with (
         raw_broker(serve) as broker,
-        staged(broker_port=broker.port, brokerConnectionsPerKey=1) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
+        stage.change_pool(per_key=1)
         client = await stage.connected()
         await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
         for number in range(2):

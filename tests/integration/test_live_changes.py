@@ -63,7 +63,7 @@ CHANGED: Final = {
     "topicListWriteStallTimeoutMillis": "7000", "topicListWriteMinBytesPerSecond": "7000",
     "watchTopicListLimitEnabled": "false",
     "topicListMaxOutstandingPerBroker": "3", "topicListBrokerAnswerTimeoutMillis": "900",
-    "brokerConnectionsPerKey": "5", "brokerConnectionsTotal": "9",
+    "brokerConnectionsTotal": "9",
     "clientSocketSendBufferBytes": "65536", "clientSocketSendMemoryMB": "7", "shutdownPreDrainMillis": "100",
     "proxyLogLevel": "2", "shutdownDrainMillis": "100", "logLevel": "warning", "logLevelByComponent": "net=debug",
     "connectionLogPercent": "100.0", "overloadSignals": "proxy",
@@ -173,13 +173,13 @@ async def test_idle_broker_connections_above_a_lowered_total_are_closed_and_no_m
         await client.topics(namespace(0))
         await client.lookup(TOPIC)
         assert len(stage.broker.connections) == 2
-        stage.change(brokerConnectionsTotal=1, brokerConnectionsPerKey=1)
+        stage.change(brokerConnectionsTotal=1)
         await stage.until(lambda: len(stage.broker.connections) == 1, "one left")
         assert (stage.caused("idle"), stage.proxy.broker_side.pool.size) == (1, 1)
 
 
 async def test_who_waits_for_a_broker_connection_gets_one_when_more_are_allowed() -> None:
-    async with staged(brokerConnectionsTotal=1, brokerConnectionsPerKey=1) as stage:
+    async with staged(brokerConnectionsTotal=1) as stage:
         gate = stage.broker.script.hold(LISTS)
         client, other = await stage.connected(), await stage.connected()
         await client.ask_topics(namespace(0))

@@ -78,7 +78,8 @@ async def test_a_growth_that_times_out_is_refused_and_its_connection_goes_on() -
 
 
 async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
-    async with staged(brokerConnectionsPerKey=1, **TIGHT) as stage:
+    async with staged(**TIGHT) as stage:
+        stage.change_pool(per_key=1)
         a = await direct_taken(stage)
         b = await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)
@@ -96,7 +97,8 @@ async def test_a_brokers_answer_behind_a_paused_one_is_not_lost() -> None:
 
 async def test_chained_pauses_end_after_twice_the_acquire_timeout() -> None:
     seconds = patient(0.5)
-    async with staged(brokerConnectionsPerKey=1, **TIGHT | {HEAP_TIMEOUT: round(1000 * seconds)}) as stage:
+    async with staged(**TIGHT | {HEAP_TIMEOUT: round(1000 * seconds)}) as stage:
+        stage.change_pool(per_key=1)
         await direct_taken(stage)
         await waiting_for_direct(stage)
         gate = stage.broker.script.hold(LISTS)

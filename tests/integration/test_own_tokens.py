@@ -47,7 +47,7 @@ def connects(held: Court) -> int:
 
 @pytest.mark.threat("pool-waiters-chain", "token-each-takes-connections")
 async def test_each_client_costs_one_connection_and_there_are_never_too_many() -> None:
-    async with court(**FORWARDING, brokerConnectionsTotal=FEW, brokerConnectionsPerKey=2) as held:
+    async with court(**FORWARDING, brokerConnectionsTotal=FEW) as held:
         clients = await crowd(held, 40)
         for client in clients:
             await client.ask_topics(namespace(0))

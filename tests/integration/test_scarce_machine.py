@@ -191,7 +191,8 @@ class Lack:
 async def test_a_list_without_memory_is_refused_and_the_next_answer_on_its_connection_is_read(
     monkeypatch: pytest.MonkeyPatch, where: str, number: int
 ) -> None:
-    async with staged(brokerConnectionsPerKey=1, topicListCoalescingEnabled="false") as stage:
+    async with staged(topicListCoalescingEnabled="false") as stage:
+        stage.change_pool(per_key=1)
         gate = stage.broker.script.hold(CommandType.GET_TOPICS_OF_NAMESPACE)
         clients = [await stage.connected() for _ in range(2)]
         for asked, client in enumerate(clients, start=1):

@@ -127,7 +127,8 @@ async def test_each_member_gets_the_brokers_error_under_its_own_request_id(code:
 
 # With two connections a question may go to the other, which is lost, too, and is not asked a third time.
 async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
-    async with staged(brokerConnectionsPerKey=1) as stage:
+    async with staged() as stage:
+        stage.change_pool(per_key=1)
         members = await waiting_for_the_broker(stage)
         stage.broker.script.gates.clear()
         for session in list(stage.broker.connections):
@@ -138,7 +139,8 @@ async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
 
 
 async def test_a_question_lost_twice_is_one_error_for_each() -> None:
-    async with staged(brokerConnectionsPerKey=1) as stage:
+    async with staged() as stage:
+        stage.change_pool(per_key=1)
         members = await waiting_for_the_broker(stage)
         stage.broker.script.gates.clear()
         stage.broker.script.cut_mid_frame[LISTS] = 1000

@@ -38,7 +38,6 @@
   "brokerProxyCredentialsToAnyTarget": {"default": "false", "blankIsDefault": true, "dynamic": false},
   "topicListMaxOutstandingPerBroker": {"default": "64", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 100000},
   "topicListBrokerAnswerTimeoutMillis": {"default": "30000", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 3600000},
-  "brokerConnectionsPerKey": {"default": "2", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 1024},
   "brokerConnectionsTotal": {"default": "256", "blankIsDefault": true, "dynamic": true, "least": 1, "most": 65536},
   "maxConcurrentInboundConnections": {"default": "10000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},
   "maxConcurrentInboundConnectionsPerIp": {"default": "0", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 10000000},

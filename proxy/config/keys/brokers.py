@@ -124,11 +124,6 @@ class BrokerKeys:
         unit=MILLIS, dynamic=True,
         doc="Time limit for the first byte of a broker's answer to a request.",
     )  # fmt: skip
-    broker_connections_per_key = Key(
-        "brokerConnectionsPerKey", 2, whole(1, 1024), section=BROKER_REQUESTS, unit="connections",
-        dynamic=True,
-        doc="Request connections to each broker for each principal.",
-    )  # fmt: skip
     broker_connections_total = Key(
         "brokerConnectionsTotal", 256, whole(1, 65_536), section=BROKER_REQUESTS, unit="connections",
         dynamic=True,

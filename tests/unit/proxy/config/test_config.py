@@ -327,8 +327,6 @@ class TestFaults:
             topicListMaxAnswerBytes="2097153",
             maxTopicListInFlightDirectMemSizeMB="2",
             maxTopicListInFlightHeapMemSizeMB="1",
-            brokerConnectionsPerKey="9",
-            brokerConnectionsTotal="8",
         )
         assert found == [
             "command line: webServicePort: got 7000, expected a port other than servicePort",
@@ -336,7 +334,6 @@ class TestFaults:
             "expected at most maxTopicListInFlightHeapMemSizeMB (1048576 bytes)",
             "command line: topicListMaxAnswerBytes: got 2097153, "
             "expected at most maxTopicListInFlightDirectMemSizeMB (2097152 bytes)",
-            "command line: brokerConnectionsPerKey: got 9, expected at most brokerConnectionsTotal (8)",
         ]
 
 
