@@ -28,7 +28,7 @@ RETIRED: Final = {
     ),
     "tcpKeepAliveIntervalSeconds": _always("10", "TCP probes are 10 s apart"),
     "tcpKeepAliveProbes": _always("3", "three TCP probes without an answer end a connection"),
-    "brokerProbeIntervalMillis": _always("500", "a broker that is down is probed every 500 ms at most"),
+    "brokerProbeIntervalMillis": _always("500", "probes of a broker that is down are at most 500 ms apart"),
     "maxHttpTunnelsPercent": _always("50", "half of maxHttpServerConnections may be WebSockets"),
     "topicListInitialHeapPermitBytes": _always("1024", "a list of unknown size begins with 1024 bytes"),
     "overloadMemoryHardWatermark": _always("0.95", "overloadMaxPauseMillis ends no pause above 0.95 of the limit"),
