@@ -29,6 +29,7 @@ from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
 from limiter.observer import EventCounter, LimiterObserver
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
+from limiter.sites import SiteKey
 from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
 
 __all__ = ["MOST_AT_ONCE", "AsyncSemaphore"]
@@ -92,7 +93,9 @@ class AsyncSemaphore:
         size = self._ledger.room_for(n)
         if size == MUST_WAIT or (n and not self._acquirers.passes(key, n, size)):
             return None
-        return self._book(n, size, key, 0.0)
+        permit = self._book(n, size, key, 0.0)
+        self._look_at_site(key)
+        return permit
 
     async def acquire(
         self, n: int, *, key: Hashable = None, about: Hashable = None, timeout_seconds: float | None = None
@@ -236,6 +239,11 @@ class AsyncSemaphore:
             self._acquirers.freed(key)
             self._serve()
 
+    def _look_at_site(self, key: Hashable) -> None:
+        """Serve who may go now that a newcomer took the turn of its site, or goes first there: no plain key does."""
+        if self._waiting and isinstance(key, SiteKey):
+            self._serve()
+
     def _serve(self) -> None:
         """Grant what may be granted now, growth first."""
         granted: Waiter | None = None
@@ -331,6 +339,7 @@ class AsyncSemaphore:
         self._waiting += 1
         self._deadlines.watch(waiter)
         self._counter.count_queued()
+        self._look_at_site(key)
         return waiter
 
     def _enqueue_grow(self, permit: Permit, n: int, timeout_seconds: float | None) -> GrowWaiter:

@@ -472,6 +472,33 @@ async def test_whoever_leaves_the_line_the_others_keep_their_turns(clock: Manual
         assert Counter(storm.order) == Counter(key for number, key in enumerate(keys) if number not in gone)
 
 
+async def test_a_neighbour_that_passes_takes_the_turn_of_its_site_and_lets_the_next_one_go(
+    limiter: AsyncSemaphore,
+) -> None:
+    other = await limiter.acquire(LIMIT, key="other")
+    await start(limiter.acquire(100, key=network("site", 1)))
+    large = await start(limiter.acquire(900, key=network("site", 1)))
+    await start(limiter.acquire(300, key="behind"))
+    behind = await start(limiter.acquire(200, key="behind"))
+    other.try_update(600)
+    other.try_update(100)
+    assert await served([large, behind]) == 0, "the site has its turn first, and what waits there does not fit"
+    assert limiter.try_acquire(210, key=network("site", 2)) is not None
+    assert (await served([large]), await served([behind])) == (0, 1), "now it has the turn, and it fits"
+
+
+async def test_a_neighbour_that_takes_nothing_of_what_is_kept_goes_before_one_that_stands_aside_and_owes(
+    clock: ManualClock,
+) -> None:
+    limiter = semaphore(LIMIT, clock, share_by_key=True, kept_of=4)
+    other = await limiter.acquire(950, key="other")
+    await start(limiter.acquire(100, key=network("site", 1)))
+    large = await start(limiter.acquire(400, key=network("site", 1)))
+    other.try_update(500)
+    small = await start(limiter.acquire(50, key=network("site", 2)))
+    assert (await served([large]), await served([small])) == (0, 1)
+
+
 def test_a_plain_key_is_its_own_site() -> None:
     assert [site_of(key) for key in ("key", None, 5, network("site", 1))] == ["key", None, 5, "site"]
     assert network("site", 1) == "site1"
