@@ -84,8 +84,8 @@ def write(spark: SparkSession, common: CommonSettings, records: DataFrame, inges
     of_reasons = (F.count(F.when(F.col("reason") == reason, 1)).alias(reason) for reason in REASONS)
     counted = records.observe(seen, F.count(F.lit(1)).alias("read"), *of_reasons)
     with _computed(events_of(counted)) as events:
-        days = events.groupBy("date").agg(F.count("*"), F.max("ts_us")).collect()
         read, quarantined = seen.get.get("read") or 0, {name: n for name in REASONS if (n := seen.get.get(name))}
+        days = events.groupBy("date").agg(F.count("*"), F.max("ts_us")).collect()
         rows = sum(row[1] for row in days)
         copies = 0
         if quarantined:
@@ -103,9 +103,10 @@ def write(spark: SparkSession, common: CommonSettings, records: DataFrame, inges
 
 @contextmanager
 def _computed(frame: DataFrame) -> Iterator[DataFrame]:
-    """Compute a frame once, for all that is asked of it in the block, of which the first asks for all its rows."""
+    """Compute a frame once, for all that is asked of it in the block."""
     kept = frame.persist(StorageLevel.DISK_ONLY)
     try:
+        kept.count()
         yield kept
     finally:
         kept.unpersist()
