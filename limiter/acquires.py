@@ -23,7 +23,7 @@ from limiter.sites import path_of
 
 __all__ = ["QUANTA_PER_LIMIT", "AcquireLine"]
 
-# What a key may take in a turn is this part of the limit.
+# A key's quantum is this part of the limit.
 QUANTA_PER_LIMIT = 1024
 
 
@@ -65,7 +65,7 @@ class AcquireLine:
         """Return the acquire that is next; None if nobody may be."""
         head = self._head() if self.shares else self._line.head()
         while head is None and self._aside:
-            # Who is let go from aside is granted at once, or is the first there again.
+            # The acquire of a site that stands aside no more is granted at once, or the site is the first aside again.
             site, _ = self._aside.popitem(last=False)
             self._line.set_parked(site, parked=False)
             head = self._uncapped()

@@ -89,7 +89,7 @@ class Waiter(_Outcome):
         self.size = size  # the size asked for; of a growth the new total
         self.queued_at = queued_at
         self.deadline = deadline
-        # Its place in line: None once it has left.
+        # The list of the line that it is in: None once it has left.
         self.queue: Any = None
         self.previous: Any = None
         self.next: Any = None

@@ -458,9 +458,9 @@ class AsyncSemaphore:
     def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
         """Yield up to `count` waiters, `at_once` at a time: growers first, then acquires in the order of service.
 
-        With sharing by key that order is the keys' turns, see `AcquireLine.__iter__`. The first step finds the waiters
-        (0.2 us each, at most `count`); later steps skip waiters that have left since. Only weak references (80 bytes
-        each) are kept between the steps, so waiters may come and leave.
+        With sharing by key that order is the keys' turns, see `AcquireLine.__iter__`. The first step lists the
+        first waiter of each key (some 0.2 us each) and finds those asked for; later steps skip waiters that have left
+        since. Only weak references (80 bytes each) are kept between the steps, so waiters may come and leave.
         """
         found = waiter_references(self._growers, self._acquirers, count)
         for start in range(0, len(found), at_once):

@@ -1,9 +1,8 @@
 """The connection log: a line when a client's CONNECT is accepted, and one when a connection ends, for some of them.
 
 Rules: off unless `connectionLogPercent` says otherwise. The id of a connection decides whether its lines are written,
-so both are there or neither, and nothing is remembered of a connection for them. At most
-100 lines a second are written; a line says how many were left out before it. No line has
-credentials, and principals are shown as in the rest of the log.
+so both are there or neither, and nothing is remembered of a connection for them. Lines have a rate (`LineRate`), and a
+line says how many were left out before it. No line has credentials, and principals are shown as in the rest of the log.
 """
 
 from collections.abc import Callable
