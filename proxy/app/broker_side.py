@@ -4,7 +4,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
 
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.app.identities import Identities
@@ -19,17 +18,13 @@ from proxy.brokers.handshake import BrokerHandshake, ConnectProbe
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
 from proxy.brokers.pool import BrokerPool, PoolLimits
-from proxy.brokers.resolver import CachingResolver, TargetNames
+from proxy.brokers.resolver import NAMES_AT_ONCE, CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_targets import list_urls, secret_keys, withholds
 from proxy.core.log import Logger
 from proxy.net.buffers.receive_buffers import ReceiveBuffers
 from proxy.net.dial_places import DialPlaces, most_dials
-
-# Most concurrent lookups of names, each in a thread.
-CLIENT_NAMES_AT_ONCE: Final = 4
-BROKER_NAMES_AT_ONCE: Final = 4
 
 
 class BrokerSide:
@@ -45,8 +40,7 @@ class BrokerSide:
         log: Logger,
     ) -> None:
         # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
-        own_names, given = (_resolver(config, sockets, loop, counters, BROKER_NAMES_AT_ONCE) for _ in range(2))
-        made_up = _resolver(config, sockets, loop, counters, CLIENT_NAMES_AT_ONCE)
+        own_names, given, made_up = (_resolver(config, sockets, loop, counters) for _ in range(3))
         resolvers, self._target_names = (own_names, given, made_up), (given, made_up)
 
         def failed(broker: BrokerAddress, address: str) -> None:
@@ -151,14 +145,12 @@ def _probe(
     )
 
 
-def _resolver(
-    config: Config, sockets: Sockets, loop: asyncio.AbstractEventLoop, counters: Counters, at_once: int
-) -> CachingResolver:
+def _resolver(config: Config, sockets: Sockets, loop: asyncio.AbstractEventLoop, counters: Counters) -> CachingResolver:
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "names")
 
     ttl = config.broker_dns_ttl_seconds
-    return CachingResolver(loop, ttl, at_once, crashed, sockets.loop_budget, stale_serves=_stale_serves(config))
+    return CachingResolver(loop, ttl, NAMES_AT_ONCE, crashed, sockets.loop_budget, stale_serves=_stale_serves(config))
 
 
 def _stale_serves(config: Config) -> bool:

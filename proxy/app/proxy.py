@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from eventlog.sink import EventSink
+from limiter.semaphore import AsyncSemaphore
 from protocol.proxy_header import ProxyHeader
 from proxy.app.broker_side import BrokerSide
 from proxy.app.client_services import ClientParts, client_services, make_recorder
@@ -64,6 +65,7 @@ from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
 
 if TYPE_CHECKING:
+    from proxy.app.memory.nodes import Node
     from proxy.app.metrics.export import OtlpExport
     from proxy.net.spill.spill import ListSpill
     from proxy.telemetry.events.log import EventLog
@@ -218,7 +220,10 @@ class Proxy:
         from proxy.app.web_side import PageSources, web_parts
         from proxy.web.port import start_web
 
-        shown = PageSources(self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config)
+        shown = PageSources(
+            self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config,
+            lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
+        )  # fmt: skip
         self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
 
     def hand_over(self) -> Path | None:
@@ -375,6 +380,24 @@ class Proxy:
 
     # --- shown ------------------------------------------------------------------------------
 
+    def nodes(self) -> "Iterator[tuple[Node, AsyncSemaphore]]":
+        """Yield each semaphore at which clients' requests may wait, with its declaration."""
+        from proxy.app.memory import nodes
+
+        memory, services = self.memory, self.services
+        yield nodes.HEAP, memory.limiter.heap
+        yield nodes.DIRECT, memory.limiter.direct
+        yield nodes.SILENT, memory.unproven.share
+        yield nodes.AWAKE, memory.unproven.shares.awake
+        yield nodes.FRAMES, memory.frames
+        yield nodes.HANDSHAKES, services.handshakes
+        yield nodes.LOOKUPS, services.requests.lookups.concurrency
+        for queue in self.broker_queues.all().values():
+            yield nodes.ESTIMATES, queue.reservations
+            yield nodes.ANSWERS, queue.answers
+            yield nodes.UNPROVEN, queue.unproven
+            yield nodes.QUESTIONS, queue.in_flight
+
     @property
     def metric_sources(self) -> MetricSources:
         """The parts from which metrics are read."""
@@ -382,7 +405,8 @@ class Proxy:
         heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
             self.counters, heap, memory.unproven, memory.heap_waits, memory.direct_waits, self._lag.durations,
-            self.tenants, created=self._created, handshakes=self.services.handshakes,
+            self.tenants, created=self._created,
+            held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
         )  # fmt: skip
 
     def shown(self) -> Mapping[str, object]:
@@ -482,20 +506,15 @@ class Proxy:
         )  # fmt: skip
 
     def _admin_sources(self) -> AdminSources:
-        memory, requests = self.memory, self.services.requests
+        memory = self.memory
         return AdminSources(
             loop=self.loop,
             log=self.log,
             counters=self.counters.web,
             sessions=self.sessions,
             names=self.identities.names,
-            memory=memory.limiter,
-            unproven=memory.unproven.share,
-            frames=memory.frames,
-            handshakes=self.services.handshakes,
-            lookups=requests.lookups.concurrency,
-            groups=requests.topic_lists.groups,
-            queues=self.broker_queues,
+            semaphores=lambda: ((node.unit, semaphore) for node, semaphore in self.nodes()),
+            groups=self.services.requests.topic_lists.groups,
             heap_waits=memory.heap_waits,
             direct_waits=memory.direct_waits,
             settings=self.live,

@@ -4,7 +4,7 @@
 the modules for HTTP take as long to load as all others together.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -42,12 +42,14 @@ class PageSources:
     settings: RuntimeSettings
     top: Callable[[], Mapping[str, object]]
     config: Callable[[], Config]
+    # Each line in which lists wait for memory: those that the statistics of both limiters add up.
+    lines: Callable[[], Iterable[AsyncSemaphore]]
 
 
 def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> WebParts:
     """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
     config, tls_files = parts.config, parts.sockets.tls_files
-    minutes = _minutes(parts)
+    minutes = _minutes(parts, shown.lines)
     return WebParts(
         config=config,
         pages=_pages(parts, shown, minutes),
@@ -128,7 +130,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
         config=shown.settings.config,
         budget_parts=lambda: summands({line.owner: line.limit_bytes for line in parts.counters.budget}),
         limiters=(limiter.heap, limiter.direct),
-        lines=lambda: _lines(parts),
+        lines=shown.lines,
         names=parts.identities.names,
         minutes=minutes,
     )
@@ -137,15 +139,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
     return pages
 
 
-def _lines(parts: ClientParts) -> Iterator[AsyncSemaphore]:
-    """Yield each line in which lists wait for memory: those that the statistics of both limiters add up."""
-    memory = parts.memory
-    yield from (memory.limiter.direct, memory.unproven.share, memory.unproven.shares.awake, memory.limiter.heap)
-    for queue in parts.broker_queues.all().values():
-        yield from queue.heap_lines
-
-
-def _minutes(parts: ClientParts) -> Minutes:
+def _minutes(parts: ClientParts, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
     """Return the samples of the last minutes, from numbers that are kept anyway."""
     counters, memory = parts.counters, parts.memory
 
@@ -162,7 +156,7 @@ def _minutes(parts: ClientParts) -> Minutes:
 
     def gauges() -> Mapping[str, float]:
         return {
-            "waiting": sum(line.queue_size + line.growers_waiting for line in _lines(parts)),
+            "waiting": sum(line.queue_size + line.growers_waiting for line in lines()),
             "heap_wait_ms": memory.heap_waits.wait_millis.quantiles(0.99)[0],
             "direct_wait_ms": memory.direct_waits.wait_millis.quantiles(0.99)[0],
         }

@@ -49,6 +49,9 @@ from proxy.net.buffers.receive_buffers import UNBOUNDED, ReceiveBuffers
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 
+# A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
+CONNECTIONS_A_KEY: Final = 2
+
 
 class Purpose(StrEnum):
     """The use of a pooled connection."""
@@ -75,8 +78,7 @@ class PoolLimits:
     total: int
     clocks: BrokerClocks
     challenge_seconds: float = 60.0
-    # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
-    per_key: int = 2
+    per_key: int = CONNECTIONS_A_KEY
 
     @classmethod
     def of(cls, config: Config) -> Self:

@@ -45,7 +45,8 @@ NEGATIVE_PART: Final = 0.1
 # Failed connections that are remembered, of names that have an answer. If there are more, the answer of a name of which
 # one was forgotten does not serve beyond its time.
 MOST_FAILED: Final = 1024
-# Most queries at once of names that have resolved before, beside those of other names.
+# Most queries at once, each in a thread: of names that have never resolved; and beside them of those that have.
+NAMES_AT_ONCE: Final = 4
 KNOWN_AT_ONCE: Final = 2
 # Most threads that hang for one name, beside a query that is not given up yet.
 MOST_HANGING_OF_A_NAME: Final = 2

@@ -6,7 +6,7 @@ Rule: these classes hold references and numbers and make no decisions.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
@@ -25,6 +25,9 @@ from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode
 from proxy.relay.engine import Relay
 
+# At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
+MOST_OUTSTANDING: Final = 1000
+
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
@@ -34,8 +37,7 @@ class ClientLimits:
     max_message_bytes: int
     frame_seconds: float
     keep_alive: bool
-    # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
-    max_outstanding: int = 1000
+    max_outstanding: int = MOST_OUTSTANDING
     # PONG, and credentials that were not asked for: above the rate the connection is read later.
     unanswered_per_second: int = 1000
 

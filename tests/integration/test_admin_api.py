@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import select
 import socket
 from collections import Counter
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from proxy.app.memory.nodes import HEAP, NODES
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.main import main
 from proxy.web.admin import listener, slots
@@ -111,6 +113,28 @@ async def test_waiters_limiters_and_groups_of_a_jam_are_shown(api: AdminStage) -
     (reading,) = [group for group in groups["groups"] if group["namespace"] == namespace(0)]
     assert reading["holds"]["direct"] == api.stage.direct.held
     assert (reading["members"], len(reading["clients"]), reading["joinable"]) == (1, 1, False)
+
+
+@pytest.mark.parametrize(
+    "api",
+    [
+        {"topicListUnprovenReadersMemoryPercent": 40, "maxConcurrentLookupRequests": 77, "topicListFairness": fairness}
+        for fairness in ("fifo", "connection")
+    ],
+    indirect=True,
+)
+async def test_each_limiter_has_the_size_and_the_turns_that_the_table_of_limits_says(api: AdminStage) -> None:
+    await (await api.stage.connected()).topics(namespace(0))
+    shown = (await api.get("/v1/limiters"))["limiters"]
+    config, broker = api.stage.proxy.config, str(api.stage.broker.port)
+    fair = config.topic_list_fairness != "fifo"
+    rows = {re.sub(rf" \S+:{broker}$", " ...", name): row for name, row in shown.items()}
+    declared = {node.name: node for node in NODES if node.name in rows}
+    assert len(rows) == len(declared) == 11
+    assert {name: (row["limit"], row["share_by_key"]) for name, row in rows.items()} == {
+        name: (node.size(config), fair if node.turns == HEAP.turns else bool(node.turns))
+        for name, node in declared.items()
+    }
 
 
 @pytest.mark.threat("untraced-admin-action")

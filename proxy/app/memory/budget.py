@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from eventlog.drain import BLOCK_BYTES
 from limiter.fair_line import MOST_DEBTORS
+from proxy.app.memory import nodes
 from proxy.app.metrics.counters import BudgetLine
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
@@ -168,13 +169,17 @@ class Line(NamedTuple):
     divided_by: int = 1
 
 
-_CLIENTS: Final = Config.max_concurrent_inbound_connections
-_BROKERS: Final = Config.broker_connections_total
-_REQUESTS: Final = Config.max_concurrent_lookup_requests
-_HEAP: Final = Config.max_topic_list_in_flight_heap_mem_size_mb
-_DIRECT: Final = Config.max_topic_list_in_flight_direct_mem_size_mb
-_WEB_CONNECTIONS: Final = Config.max_http_server_connections
-_WEB_REQUESTS: Final = Config.max_concurrent_http_requests
+_CLIENTS: Final = nodes.CLIENTS.key()
+_BROKERS: Final = nodes.BROKERS.key()
+_REQUESTS: Final = nodes.LOOKUPS.key()
+_HEAP: Final = nodes.HEAP.key()
+_DIRECT: Final = nodes.DIRECT.key()
+_HANDSHAKES: Final = nodes.HANDSHAKES.key()
+_SEND: Final = nodes.SEND_BUFFERS.key()
+_POOL: Final = nodes.RELAY_POOL.key()
+_SOCKETS: Final = nodes.RELAY_SOCKETS.key()
+_WEB_CONNECTIONS: Final = nodes.WEB_CONNECTIONS.key()
+_WEB_REQUESTS: Final = nodes.WEB_REQUESTS.key()
 _WEB_BUFFER: Final = Config.http_output_buffer_size
 _CLIENT_TLS: Final = Given((Config.service_port_tls,))
 _ASKS_CERTIFICATES: Final = Given((Config.tls_trust_certs_file_path, Config.tls_trust_store))
@@ -202,8 +207,8 @@ _PROCESS_LINES: Final = (
     Line("metrics_export", "export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
 )
 _TOPIC_LIST_LINES: Final = (
-    Line("decoded_lists", "decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
-    Line("encoded_lists", "encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
+    Line(nodes.HEAP.label, "decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
+    Line(nodes.DIRECT.label, "encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
     Line("lists_slack", "slack of the two", "",
          (Part(SLACK_PERCENT * MIB, (_HEAP,)), Part(SLACK_PERCENT * MIB, (_DIRECT,))),
          Load.STORM, divided_by=100),
@@ -218,8 +223,8 @@ _CONNECTION_LINES: Final = (
          (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
     Line("unfinished_frames", "unfinished frames, unread answers", _CLIENTS.name,
          (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
-    Line("handshake_frames", "large frames before CONNECTED", Config.max_handshake_in_flight_mem_size_mb.name,
-         (Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,)),), Load.STORM),
+    Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _HANDSHAKES.name,
+         (Part(MIB, (_HANDSHAKES,)),), Load.STORM),
     # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
     # Growth of a single frame at a time may overshoot, in each memory.
     Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
@@ -243,8 +248,8 @@ _CONNECTION_LINES: Final = (
     Line("send_buffers", "kernel send buffers", Config.client_socket_send_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.client_socket_send_buffer_bytes), (Fact.NO_SEND_MEMORY,)),
           Part(2 * SMALL_SEND_BUFFER_BYTES, (_CLIENTS,), (Fact.SEND_MEMORY,))), Load.STORM, _LOOKUP_OR_RELAY),
-    Line("large_send_buffers", "large kernel send buffers", Config.client_socket_send_memory_mb.name,
-         (Part(MIB, (Config.client_socket_send_memory_mb,), (Fact.SEND_MEMORY,)),), Load.STORM),
+    Line(nodes.SEND_BUFFERS.label, "large kernel send buffers", _SEND.name,
+         (Part(MIB, (_SEND,), (Fact.SEND_MEMORY,)),), Load.STORM),
     # Without a bound in sum the kernel takes up to half as much again of unsent bytes, and doubles a receive buffer.
     Line("stalled_relays", "relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
@@ -261,21 +266,21 @@ _CONNECTION_LINES: Final = (
          alternative=_LOOKUP_OR_RELAY),
     # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
     # passed by at most one read of each thread.
-    Line("relay_pool", "relay pool", Config.relay_memory_pool_mb.name,
-         (Part(MIB, (Config.relay_memory_pool_mb,), (Fact.RELAY_POOL,)),
+    Line(nodes.RELAY_POOL.label, "relay pool", _POOL.name,
+         (Part(MIB, (_POOL,), (Fact.RELAY_POOL,)),
           Part(1, (Derived.RELAY_READERS, Config.relay_buffer_bytes), (Fact.RELAY_POOL,)))),
-    Line("relay_sockets", "kernel memory of relayed sockets", Config.relay_socket_memory_mb.name,
-         (Part(MIB, (Config.relay_socket_memory_mb,), (Fact.SOCKET_BOUND,)),)),
+    Line(nodes.RELAY_SOCKETS.label, "kernel memory of relayed sockets", _SOCKETS.name,
+         (Part(MIB, (_SOCKETS,), (Fact.SOCKET_BOUND,)),)),
     Line("ended_connections", "ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
-    Line("forwarded_credentials", "credentials to forward", Config.max_handshake_in_flight_mem_size_mb.name,
+    Line("forwarded_credentials", "credentials to forward", _HANDSHAKES.name,
          (Part(FREE_BYTES, (_CLIENTS,), (Fact.FORWARDS,)), Part(MAX_AUTH_DATA_BYTES, (_BROKERS,), (Fact.FORWARDS,)),
-          Part(MIB, (Config.max_handshake_in_flight_mem_size_mb,), (Fact.FORWARDS,)))),
+          Part(MIB, (_HANDSHAKES,), (Fact.FORWARDS,)))),
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
           Part(2 * SMALL_RECEIVE_BUFFER_BYTES, (_BROKERS,), (Fact.RECEIVE_MEMORY,)),
-          Part(MIB, (Config.broker_socket_receive_memory_mb,), (Fact.RECEIVE_MEMORY,))), Load.STORM),
+          Part(MIB, (nodes.RECEIVE_BUFFERS.key(),), (Fact.RECEIVE_MEMORY,))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
     Line("relay_log", "relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
@@ -287,7 +292,7 @@ _REQUEST_LINES: Final = (
     Line("requests", "requests under way", _REQUESTS.name,
          (Part(LARGEST_REQUEST_BYTES, (_REQUESTS,), (Fact.NO_COMMAND_BYTES,)),
           Part(REQUEST_BYTES + RECORD_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
-          Part(COPIES_WITH_RESERVE * MIB, (Config.max_concurrent_lookup_request_mb,), (Fact.COMMAND_BYTES,))),
+          Part(COPIES_WITH_RESERVE * MIB, (nodes.COMMANDS.key(),), (Fact.COMMAND_BYTES,))),
          Load.STORM),
     Line("waiting_lists", "topic lists that wait for their turn", _REQUESTS.name,
          (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (_REQUESTS,)),
@@ -388,7 +393,7 @@ KERNEL_LINES: Final = (
     KernelLine("relay_received_from_brokers", "received bytes of relays, from brokers",
                Config.relay_receive_buffer_bytes, 1, receives=True),
     KernelLine("relay_received_from_clients", "received bytes of relays, from clients",
-               Config.relay_socket_memory_mb, 1, receives=True, throttled=True),
+               _SOCKETS, 1, receives=True, throttled=True),
 )  # fmt: skip
 
 

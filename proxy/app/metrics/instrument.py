@@ -56,7 +56,8 @@ class MetricSources:
     tenants: TenantTracker = field(default_factory=TenantTracker)
     memory: MemoryPaths = SYSTEM_PATHS
     created: float = field(default_factory=time.time)
-    handshakes: LimiterSource | None = None
+    # The bytes held at each node that is a line of the budget, by the line's label.
+    held: Callable[[], Mapping[str, float]] = dict
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,7 @@ def _used(sources: MetricSources) -> Mapping[str, float]:
     """Return the bytes in use of each line of the budget, by label, whose use is counted; others are limits only."""
     sinks = sources.counters.event_log.sinks()
     return {
-        "decoded_lists": sources.heap.statistics().held,
-        "encoded_lists": sources.direct.statistics().held,
-        "handshake_frames": 0 if sources.handshakes is None else sources.handshakes.statistics().held,
+        **sources.held(),
         **_spill(sources),
         _send_line(sources): sources.counters.net.writers_kernel_bytes,
         **_relays(sources),

@@ -1,16 +1,14 @@
 """The parts of a proxy that the admin API shows and changes."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from proxy.clients.sessions import Sessions
 from proxy.core.log import Logger
 from proxy.net.listen.listening import ListeningSockets
-from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.groups import ListGroups
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.web.admin.reload_report import ReloadReport
@@ -56,13 +54,9 @@ class AdminSources:
     counters: WebCounters
     sessions: Sessions
     names: Callable[[object], str]
-    memory: AsyncDualMemoryLimiter
-    frames: AsyncSemaphore
-    handshakes: AsyncSemaphore
-    lookups: AsyncSemaphore
+    # Each semaphore at which somebody may wait, with the unit of its permits.
+    semaphores: Callable[[], Iterable[tuple[str, AsyncSemaphore]]]
     groups: ListGroups
-    unproven: AsyncSemaphore
-    queues: BrokerQueues
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
     settings: RuntimeSettings

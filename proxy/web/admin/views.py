@@ -29,11 +29,7 @@ SLICE_LIMITERS: Final = 10
 CLIENTS_OF_A_GROUP: Final = 3
 _MOST_TASKS: Final = 200
 _MOST_LINES: Final = 40
-# Units of the permits of semaphores.
-_REQUESTS: Final = "requests"
-_QUESTIONS: Final = "questions"
 _LONGEST_ID: Final = 15
-_BYTES: Final = "bytes"
 
 
 class Views:
@@ -84,10 +80,10 @@ class Views:
         return AdminDocument(connection_row(entry, sessions, self._sources.loop.time(), self._names))
 
     def limiters(self, _: Parameters) -> Answer:
-        return Rows({}, "limiters", self._limiters(list(self._semaphores())), named=True)
+        return Rows({}, "limiters", self._limiters(list(self._sources.semaphores())), named=True)
 
     def queue(self, parameters: Parameters) -> Answer:
-        limit, semaphores = int(parameters.get("limit", DEFAULT_PAGE)), list(self._semaphores())
+        limit, semaphores = int(parameters.get("limit", DEFAULT_PAGE)), list(self._sources.semaphores())
         lines = {each.name: each.queue_size + each.growers_waiting for _, each in semaphores}
         waiting = {name: count for name, count in lines.items() if count}
         return Rows({"lines": waiting}, "waiters", self._waiters(semaphores, limit))
@@ -107,21 +103,6 @@ class Views:
         return AdminDocument(self._sources.settings.log_level())
 
     # --- rows ---------------------------------------------------------------------------------------
-
-    def _semaphores(self) -> Iterator[tuple[str, AsyncSemaphore]]:
-        """Yield each semaphore on which requests wait, with the unit of its permits."""
-        sources = self._sources
-        yield _BYTES, sources.memory.heap
-        yield _BYTES, sources.memory.direct
-        yield _BYTES, sources.unproven
-        yield _BYTES, sources.frames
-        yield _BYTES, sources.handshakes
-        yield _REQUESTS, sources.lookups
-        for queue in list(sources.queues.all().values()):
-            yield _BYTES, queue.reservations
-            yield _BYTES, queue.answers
-            yield _BYTES, queue.unproven
-            yield _QUESTIONS, queue.in_flight
 
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:
         sources = self._sources

@@ -37,8 +37,8 @@ _A_LOOK: Final = 0.9 * LOOK_SECONDS
 # Requests usually end in less, so that places of a busy key become free by themselves.
 KEPT_SECONDS: Final = 2.0
 # Places that uploads leave to other requests: one of so many; the same for lists.
-_LEFT_OF: Final = 4
-_LEFT_OF_LISTS: Final = 8
+LEFT_OF: Final = 4
+LEFT_OF_LISTS: Final = 8
 # Places of lists that are kept for keys which hold none: one of so many.
 _KEPT_OF: Final = 8
 # Guests looked at in one turn of the loop: a system call each, about 2 ms together.
@@ -351,11 +351,11 @@ class SharedPlaces:
 
 
 def _most_uploads(limit: int) -> int:
-    return limit - limit // _LEFT_OF
+    return limit - limit // LEFT_OF
 
 
 def _most_lists(limit: int) -> int:
-    return limit - limit // _LEFT_OF_LISTS
+    return limit - limit // LEFT_OF_LISTS
 
 
 def _staying(places: Iterable[Place], now: float) -> dict[Place, None]:

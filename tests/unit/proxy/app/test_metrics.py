@@ -10,6 +10,7 @@ import pytest
 from limiter.observer import LimiterObserver
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case
+from proxy.app.memory.nodes import NODES
 from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
@@ -40,6 +41,7 @@ class Setting:
             self.heap_waits,
             self.direct_waits,
             created=CREATED,
+            held=lambda: {node.label: 7 for node in NODES if node.label},
         )
         self.metrics = ProxyMetrics("blue", sources)
 
@@ -169,7 +171,7 @@ def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: i
 
 
 def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
-    setting = Setting(heap=Books(held=7))
+    setting = Setting()
     setting.counters.budget = (BudgetLine("queues", "the queues", "", 5),)
     sink = SinkNumbers(0, 0, 0, 0, 42)
     setting.counters.event_log.sinks = lambda: {"files": sink}
@@ -184,8 +186,6 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
         "brokerServiceURL": "pulsar://b:6650",
         "eventLogDirectory": str(tmp_path),
         "eventLogTopic": "persistent://public/default/t",
-        # The setting has no pool.
-        "relayMemoryPoolMB": "-1",
     }
     setting = Setting()
     sink = SinkNumbers(0, 0, 0, 0, 0)
