@@ -123,9 +123,8 @@ ROUTES: Final[tuple[Route, ...]] = (
     ),
     Route(
         "GET", "/v1/limiters", "limiters", "Show every limiter of topic lists and of lookups.",
-        fields="`limiters`: for `heap`, `direct`, `direct for unproven readers`, `direct for large frames`, "
-        "`handshake` (large frames before CONNECTED), `lookups` and the three queues of each broker that was asked "
-        "recently (`questions to ...`, `heap on ...`, `questions of unproven readers to ...`) "
+        fields="`limiters`: by name ([what bounds what](../architecture.md#what-bounds-what); those of a broker for "
+        "each that was asked recently) "
         "`unit`, `limit` (0: none), `held`, `peak_held`, `queue_size`, "
         "`growers_waiting`, `max_queue` (0: no limit), `queued`, `granted`, `timed_out`, `rejected`, `cancelled`, "
         "`overshoots`, `keys_waiting`, `keys_capped`, `debt`, `share_by_key`, `top_holders` (`owner`, `held`); "
