@@ -7,6 +7,8 @@ Nobody imports `proxy`.
 Inside `proxy` and `pipeline`, a room imports the rooms before it only, and a folder of a room of `proxy` those before
 it in `SUB_ROOMS`; no modules import each other in a circle; imports for type checking count.
 
+What makes a future, a timer or a queue for itself, and not by the parts that are there for it, stands in a list.
+
 Tasks are started by a TaskGroup, or by the one module whose scopes stand in for it; anywhere else they could
 outlive their connection.
 """
@@ -43,6 +45,67 @@ LOOPS = frozenset({"loop", "_loop", "get_running_loop()", "get_event_loop()"})
 FORBIDDEN = {
     "protocol": {"asyncio", "time", "random", "socket", "logging", "ssl", "threading", "selectors"},
     "limiter": {"time", "random", "socket", "logging"},
+}
+# What a file makes to let somebody or something wait by itself, outside of `limiter/` and `proxy/core/`, which have the
+# lines, shares and clocks of all. The list has to shrink.
+OWN_WAITS: dict[str, tuple[set[str], str]] = {
+    "eventlog/buffer.py": ({"deque"}, "events between the loop and a thread"),
+    "proxy/app/client_services.py": ({"call_later"}, "the recorder's batch of events"),
+    "proxy/app/metrics/process.py": ({"call_at"}, "measures how late the loop's timers are"),
+    "proxy/app/reload.py": ({"call_later", "create_future"}, "a changed key's end; reloads asked for meanwhile"),
+    "proxy/auth/check_turns.py": ({"call_at", "create_future"}, "a turn, and the delay after a wrong guess"),
+    "proxy/auth/providers/issuer_keys.py": ({"create_future"}, "one question an issuer; with SharedFetch"),
+    "proxy/auth/signature_turns.py": ({"create_future"}, "a turn"),
+    "proxy/brokers/admitted_request.py": ({"create_future"}, "an answer's head, and its body"),
+    "proxy/brokers/connection.py": ({"create_future"}, "CONNECTED"),
+    "proxy/brokers/dialer.py": ({"create_future"}, "the first socket that is open"),
+    "proxy/brokers/discovery.py": ({"call_at"}, "the next probe"),
+    "proxy/brokers/handshake.py": ({"create_future"}, "what the broker says"),
+    "proxy/brokers/pool.py": ({"create_future"}, "a change of a key's connections"),
+    "proxy/brokers/resolver.py": ({"call_later"}, "a query that hangs"),
+    "proxy/cli/demo/record.py": ({"create_future", "deque"}, "test double"),
+    "proxy/cli/demo/script.py": ({"deque"}, "test double"),
+    "proxy/cli/demo/storm.py": ({"call_later", "create_future"}, "test double"),
+    "proxy/cli/systemd.py": ({"call_at"}, "the watchdog of systemd"),
+    "proxy/clients/accepting.py": ({"call_at"}, "the end of an operator's pause"),
+    "proxy/clients/connection.py": ({"call_later"}, "a rate; references of a client that is gone"),
+    "proxy/clients/credential_refresh.py": ({"create_future"}, "a client's new credentials"),
+    "proxy/clients/large_frames.py": ({"call_later"}, "a frame's clock"),
+    "proxy/clients/listener.py": ({"call_later"}, "a refused client reads why"),
+    "proxy/clients/requests.py": ({"deque"}, "the lists of one client, in their order"),
+    "proxy/net/listen/accept_loop.py": ({"call_later"}, "no descriptor is left"),
+    "proxy/net/pump.py": ({"call_later", "create_future", "deque"}, "bodies take turns at the loop; with Turns"),
+    "proxy/net/send_buffers.py": (
+        {"call_later", "create_future", "deque"},
+        "answers wait for memory that resting sockets give back",
+    ),
+    "proxy/net/spill/read_back.py": ({"call_at", "call_later", "deque"}, "reads wait for the pool, then for the disk"),
+    "proxy/net/spill/spill.py": ({"call_later", "deque"}, "slow lists that may move, and when to look for them"),
+    "proxy/net/spill/workers.py": ({"create_future"}, "the end of a thread's work"),
+    "proxy/net/tls/arrivals.py": ({"call_at"}, "the next place that is due"),
+    "proxy/net/tls/brokers.py": ({"create_future"}, "the end of a handshake"),
+    "proxy/net/tls/streams.py": ({"create_future"}, "the end of a handshake"),
+    "proxy/net/transport.py": ({"call_later", "create_future"}, "room to write; lingering close"),
+    "proxy/overload/broker_statistics.py": ({"deque"}, "a window of samples"),
+    "proxy/overload/slices.py": ({"heapq"}, "the largest of many"),
+    "proxy/relay/frame_permits.py": ({"call_later"}, "how long a client may hold a permit"),
+    "proxy/relay/memory/bound.py": ({"heapq"}, "who ends first, one step at a time"),
+    "proxy/relay/small_relay.py": ({"call_later"}, "references of a relay that is over"),
+    "proxy/requests/forwarding.py": ({"deque"}, "requests that begin in the next iteration"),
+    "proxy/requests/topic_lists/bodies.py": ({"deque"}, "the slabs of a body"),
+    "proxy/requests/topic_lists/groups.py": ({"create_future"}, "a group's answer"),
+    "proxy/requests/topic_lists/heap_crowds.py": ({"create_future"}, "the crowds of unproven readers"),
+    "proxy/telemetry/heavy_hitters.py": ({"heapq"}, "the least counter"),
+    "proxy/telemetry/refusals.py": ({"deque"}, "the last refusals"),
+    "proxy/web/admin/listener.py": ({"call_later"}, "time for a request, and for its answer"),
+    "proxy/web/admin/profile.py": ({"create_future"}, "the end of a profile"),
+    "proxy/web/admin/rates.py": ({"deque"}, "a window of samples"),
+    "proxy/web/connection.py": ({"deque"}, "the requests that aiohttp has parsed"),
+    "proxy/web/forward/bodies.py": ({"create_future"}, "waits until it is cancelled"),
+    "proxy/web/forward/websockets.py": ({"call_later", "create_future"}, "the end of a tunnel; its credentials"),
+    "proxy/web/http/places.py": ({"call_at"}, "the next look while requests wait"),
+    "proxy/web/http/renderings.py": ({"call_later", "create_future"}, "one rendering for all; with SharedFetch"),
+    "proxy/web/ui/minutes.py": ({"deque"}, "the samples of the last minutes"),
 }
 # Rooms on one layer do not know each other.
 ROOMS = (
@@ -202,6 +265,14 @@ def _imports_starter(node: ast.ImportFrom) -> bool:
     return any(alias.name in ("create_task", "ensure_future") for alias in node.names)
 
 
+def own_waits(tree: ast.Module) -> set[str]:
+    """Return the means to wait that a module makes for itself."""
+    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    names = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    means = attributes & {"create_future", "call_later", "call_at", "deque"}
+    return means | (names & {"deque"}) | ({*modules_imported(tree)} & {"heapq"})
+
+
 # Several tests look at each file.
 @cache
 def parse(path: Path) -> ast.Module:
@@ -250,6 +321,13 @@ def test_every_task_has_a_group() -> None:
     refuse(offenders(lambda path, tree: lone_tasks(tree, frozenset() if path == TASK_OWNER else LOOPS)))
 
 
+def test_only_the_parts_let_somebody_wait_but_for_a_list() -> None:
+    parts = (ROOT / "limiter", ROOT / "proxy" / "core")
+    others = [path for path in SOURCES if not any(path.is_relative_to(part) for part in parts)]
+    found = {str(path.relative_to(ROOT)): waits for path in others if (waits := own_waits(parse(path)))}
+    assert found == {name: waits for name, (waits, _) in OWN_WAITS.items()}
+
+
 def test_native_extension_is_imported_in_one_place() -> None:
     # By a statement, or by a text that is imported.
     named = re.compile(r"(?m)^\s*(?:from|import) pulsar_proxy_native\b|[\"']pulsar_proxy_native\b")
@@ -293,6 +371,23 @@ def test_law_finds_what_it_forbids(package: str, code: str, broken: list[str]) -
 )
 def test_law_finds_tasks_nobody_owns(code: str, lines: list[int]) -> None:
     assert lone_tasks(ast.parse(code)) == lines
+
+
+@each(
+    ("code", "found"),
+    [
+        ("import heapq", {"heapq"}),
+        ("from heapq import heappush\nfrom collections import deque", {"heapq", "deque"}),
+        ("import collections\ncollections.deque()", {"deque"}),
+        (
+            "f(loop.call_later)\nself._loop.create_future()\nclock.call_at(1, f)",
+            {"call_later", "create_future", "call_at"},
+        ),
+        ("def call_at(): ...\nloop.call_soon(f)", set()),
+    ],
+)
+def test_law_finds_means_to_wait(code: str, found: set[str]) -> None:
+    assert own_waits(ast.parse(code)) == found
 
 
 @each(
