@@ -5,19 +5,14 @@ most of their time they wait for a clock of the proxy.
 """
 
 import argparse
-import asyncio
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 from time import monotonic
 
-import uvloop
-
-from tests.faults.cell import Result, run
+from tests.faults.cell import Result, in_a_loop
 from tests.faults.results import RESULTS, load, place_of
 from tests.faults.table import Cell, to_run
 
@@ -43,15 +38,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             RESULTS.write_text(document(results), encoding="utf-8")
     print(f"{len(chosen)} cells, {failed} failed, {monotonic() - began:.0f} s")
     return int(bool(failed))
-
-
-def in_a_loop(cell: Cell) -> Result:
-    """Run a cell on a loop of its own."""
-    with (
-        tempfile.TemporaryDirectory(prefix="faults-") as directory,
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
-    ):
-        return runner.run(run(cell, Path(directory)))
 
 
 def in_processes(given: Sequence[Cell], workers: int) -> Iterator[Result]:

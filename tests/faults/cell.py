@@ -6,6 +6,7 @@ flow is answered again when the fault is over.
 """
 
 import asyncio
+import tempfile
 import traceback
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import Final
+
+import uvloop
 
 from proxy.core.tasks import TaskScope
 from tests.faults.ends import ending_of
@@ -44,6 +47,16 @@ class Result:
     detail: str = ""
     causes: dict[str, int] = field(default_factory=dict)
     failure: str = ""
+
+
+# Not in `__main__`: a spawned process imports the module of what it shall call.
+def in_a_loop(cell: Cell) -> Result:
+    """Run a cell on a loop of its own."""
+    with (
+        tempfile.TemporaryDirectory(prefix="faults-") as directory,
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
+        return runner.run(run(cell, Path(directory)))
 
 
 async def run(cell: Cell, directory: Path) -> Result:
