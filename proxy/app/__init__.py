@@ -6,9 +6,8 @@ topic lists, direct mode). `broker_side.py`: names, discovery, dialers, targets,
 of clients and the proxy's own credentials. `list_memory.py`: both limiters and fairness keys. `ports.py`: ports of
 Pulsar clients, and the log lines of what listens. `web_side.py`: web ports. `relay_engines.py`: the engine of
 relays. `overload.py`: throttles, built by a reload too. `sockets.py`: what all connections share.
-Live keys: `reload.py` has the table from keys to the steps in `reload_steps.py`. `lifecycle.py` has the phases of a
-shutdown, which `proxy.cli.serve` carries out. `start_checks.py` finds for `check-config` what would end the start,
-`secret_modes.py` warns of secrets that others can read, `processors.py` counts processors, `cycles.py` sets when
-garbage is collected, `top_document.py` is what `top` shows. `memory/` has the sum of all memory, `metrics/` the table
-of metrics.
+Live keys: `Proxy.live_parts` has the parts that `reload.py` changes. `lifecycle.py` has the phases of a shutdown, which
+`proxy.cli.serve` carries out. `start_checks.py` finds for `check-config` what would end the start, `secret_modes.py`
+warns of secrets that others can read, `processors.py` counts processors, `cycles.py` sets when garbage is collected,
+`top_document.py` is what `top` shows. `memory/` has the sum of all memory, `metrics/` the table of metrics.
 """

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import NamedTuple, Self
 
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.app.identities import Identities
@@ -25,6 +26,25 @@ from proxy.config.credential_targets import list_urls, secret_keys, withholds
 from proxy.core.log import Logger
 from proxy.net.buffers.receive_buffers import ReceiveBuffers
 from proxy.net.dial_places import DialPlaces, most_dials
+
+
+class TargetLists(NamedTuple):
+    """What clients may reach: names, networks and ports of brokers, and ports of their web services."""
+
+    names: tuple[str, ...]
+    networks: tuple[str, ...]
+    ports: tuple[str, ...]
+    web_ports: tuple[str, ...]
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the lists of a configuration."""
+        return cls(
+            config.broker_proxy_allowed_host_names,
+            config.broker_proxy_allowed_ip_addresses,
+            config.broker_proxy_allowed_target_ports,
+            config.broker_web_service_allowed_target_ports,
+        )
 
 
 class BrokerSide:
@@ -51,9 +71,10 @@ class BrokerSide:
         self.listed = _list(config, loop, sockets, identities, counters, log)
         is_given = _named_by(config, self.known, self.listed)
         names = TargetNames(given, made_up, is_given)
-        self.validator = _validator(config, names, config.broker_proxy_allowed_target_ports)
+        lists = TargetLists.of(config)
+        self.validator = _validator(config, names, lists.ports)
         # Clients name no host over HTTP: redirects of servers do.
-        self.web_validator = _validator(config, given, config.broker_web_service_allowed_target_ports)
+        self.web_validator = _validator(config, given, lists.web_ports)
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
         probe = _probe(config, loop, sockets, self.request_dialer, identities, self._configured)
@@ -113,18 +134,15 @@ class BrokerSide:
         for names in self._target_names:
             await names.close()
 
-    def apply_pool(self, config: Config) -> None:
-        """Apply limits and timeouts of request connections, and the connect timeout of all new connections."""
+    def set_connect_timeout(self, seconds: float) -> None:
+        """Set the time limit of all new connections."""
         for dialer in (self.dialer, self.request_dialer):
-            dialer.timeout_seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
-        self.pool.apply(PoolLimits.of(config))
-        self.pool.buffers.apply(config.receive_memory_bytes or None)
+            dialer.timeout_seconds = seconds
 
-    def apply_targets(self, config: Config) -> None:
+    def apply_targets(self, lists: TargetLists) -> None:
         """Apply the addresses that clients may reach from now on."""
-        names, networks = config.broker_proxy_allowed_host_names, config.broker_proxy_allowed_ip_addresses
-        self.validator.apply(names, networks, config.broker_proxy_allowed_target_ports)
-        self.web_validator.apply(names, networks, config.broker_web_service_allowed_target_ports)
+        self.validator.apply(lists.names, lists.networks, lists.ports)
+        self.web_validator.apply(lists.names, lists.networks, lists.web_ports)
 
 
 def _probe(

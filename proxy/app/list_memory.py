@@ -4,7 +4,8 @@ Beside them the part of direct memory that large frames of clients take.
 """
 
 import asyncio
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
@@ -23,15 +24,54 @@ MOST_SPARE_SLABS: Final = 64
 _FIRST_ESTIMATE_BYTES: Final = 1024 + ANSWER_OVERHEAD_BYTES
 
 
+@dataclass(frozen=True, slots=True)
+class MemorySettings:
+    """Limits, queues and timeouts of both memories, and what a key of fairness may have; 0 bytes: no limit."""
+
+    heap_bytes: int
+    heap_queue: int
+    heap_seconds: float
+    direct_bytes: int
+    direct_queue: int
+    direct_seconds: float
+    fairness: str
+    key_percent: int
+    unproven_percent: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            heap_bytes=config.heap_limit_bytes,
+            heap_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
+            heap_seconds=config.seconds(Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis),
+            direct_bytes=config.direct_limit_bytes,
+            direct_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
+            direct_seconds=config.seconds(
+                Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
+            ),
+            fairness=config.topic_list_fairness,
+            key_percent=config.topic_list_max_memory_percent_per_key,
+            unproven_percent=config.topic_list_unproven_readers_memory_percent,
+        )
+
+    @property
+    def spare_slabs(self) -> int:
+        """The size of the pool of free slabs: small beside the limits, so that free slabs stay in their slack."""
+        if not (self.heap_bytes and self.direct_bytes):
+            return MOST_SPARE_SLABS
+        return min(MOST_SPARE_SLABS, (self.heap_bytes + self.direct_bytes) // 32 // SLAB_BYTES)
+
+
 class ListMemory:
     """The memory that all topic lists share, of Pulsar clients and of web clients."""
 
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
-        self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
-        percent = config.topic_list_unproven_readers_memory_percent
-        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, percent)
+        settings = MemorySettings.of(config)
+        self.limiter = _limiter(settings, loop, self.heap_waits, self.direct_waits)
+        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, settings.unproven_percent)
         self.frames = AsyncSemaphore(
             "direct for large frames",
             0,
@@ -42,33 +82,27 @@ class ListMemory:
             share_by_key=True,
         )
         self._apply_to_frames()
-        self._share(config)
-        self.slabs = SlabPool(_spare_slabs(config), self._unused_bytes)
+        self._share(settings)
+        self.slabs = SlabPool(settings.spare_slabs, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
-        self.fairness_keys = FairnessKeys(config.topic_list_fairness)
+        self.fairness_keys = FairnessKeys(settings.fairness)
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""
         return self.heap_waits.served_waiters + self.direct_waits.served_waiters
 
-    def apply(self, config: Config) -> None:
+    def apply(self, settings: MemorySettings) -> None:
         """Apply limits, queues and timeouts of both memories; held permits stay held."""
         heap, direct = self.limiter.heap, self.limiter.direct
-        heap.max_queue = config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size
-        direct.max_queue = config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size
-        heap.timeout_seconds = config.seconds(
-            Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis
-        )
-        direct.timeout_seconds = config.seconds(
-            Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
-        )
-        heap.set_limit(config.heap_limit_bytes)
-        direct.set_limit(config.direct_limit_bytes)
-        self.slabs.set_spare(_spare_slabs(config))
-        self.unproven.apply(config.topic_list_unproven_readers_memory_percent)
+        heap.max_queue, direct.max_queue = settings.heap_queue, settings.direct_queue
+        heap.timeout_seconds, direct.timeout_seconds = settings.heap_seconds, settings.direct_seconds
+        heap.set_limit(settings.heap_bytes)
+        direct.set_limit(settings.direct_bytes)
+        self.slabs.set_spare(settings.spare_slabs)
+        self.unproven.apply(settings.unproven_percent)
         self._apply_to_frames()
-        self._share(config)
-        self.fairness_keys.fairness = config.topic_list_fairness
+        self._share(settings)
+        self.fairness_keys.fairness = settings.fairness
 
     def _unused_bytes(self) -> int:
         """Return the memory of both limits that no permit has; 0 while either is without a limit."""
@@ -82,36 +116,24 @@ class ListMemory:
         frames.max_queue, frames.timeout_seconds = direct.max_queue, direct.timeout_seconds
         frames.set_limit(max(1, direct.limit // SHARE_PART) if direct.limit > 0 else 0)
 
-    def _share(self, config: Config) -> None:
-        share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key
-        self.limiter.set_sharing(share_by_key, cap_percent)
+    def _share(self, settings: MemorySettings) -> None:
+        share_by_key = settings.fairness != "fifo"
+        self.limiter.set_sharing(share_by_key, settings.key_percent)
         # Networks take turns in the shares where all others are in one line: no cap goes with that.
-        self.unproven.set_sharing(True, cap_percent if share_by_key else 100)
+        self.unproven.set_sharing(True, settings.key_percent if share_by_key else 100)
 
 
 def _limiter(
-    config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
+    settings: MemorySettings, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
 ) -> AsyncDualMemoryLimiter:
     return AsyncDualMemoryLimiter.create(
-        heap_limit_bytes=config.heap_limit_bytes,
-        heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
-        heap_timeout_seconds=config.seconds(
-            Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis
-        ),
-        direct_limit_bytes=config.direct_limit_bytes,
-        direct_max_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
-        direct_timeout_seconds=config.seconds(
-            Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
-        ),
+        heap_limit_bytes=settings.heap_bytes,
+        heap_max_queue=settings.heap_queue,
+        heap_timeout_seconds=settings.heap_seconds,
+        direct_limit_bytes=settings.direct_bytes,
+        direct_max_queue=settings.direct_queue,
+        direct_timeout_seconds=settings.direct_seconds,
         clock=loop,
         heap_observer=heap,
         direct_observer=direct,
     )
-
-
-def _spare_slabs(config: Config) -> int:
-    """Return the size of the pool of free slabs: small beside the limits, so that free slabs stay in their slack."""
-    memory = config.heap_limit_bytes + config.direct_limit_bytes
-    if not (config.heap_limit_bytes and config.direct_limit_bytes):
-        return MOST_SPARE_SLABS
-    return min(MOST_SPARE_SLABS, memory // 32 // SLAB_BYTES)

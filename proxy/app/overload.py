@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from proxy.overload.relay_weights import RelayWeights
     from proxy.overload.report import ThrottleRecorder
     from proxy.overload.samples import MemorySample, OwnerBytes
+    from proxy.overload.settings import OverloadSettings
 
 READ_SECONDS: Final = 2.0
 NAME: Final = "overload"
@@ -78,17 +79,13 @@ class OverloadSwitch:
         if self._is_closed:
             # Keys may change during a drain, in which producers have to come to their end.
             return
-        sources = self._sources
-        wanted = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
+        sources, settings = self._sources, overload_settings(config)
         if (slots := sources.engines.slots) is not None:
-            slots.enabled = wanted
+            slots.enabled = settings is not None
         sources.ports.bound_received(RECEIVED_BYTES if config.throttle_acts else 0)
-        if not wanted:
+        if settings is None:
             self._end()
             return
-        from proxy.overload.settings import OverloadSettings
-
-        settings = OverloadSettings.of(config)
         if self.control is not None:
             if self._weights is not None:
                 self._weights.most_seconds = settings.threshold.max_pause_seconds
@@ -180,6 +177,15 @@ class OverloadSwitch:
             lists=limiter.heap.held + limiter.direct.held,
             unread=received[1],
         )
+
+
+def overload_settings(config: Config) -> "OverloadSettings | None":
+    """Return what overload control reads of a configuration; None while no throttle is enabled."""
+    if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
+        return None
+    from proxy.overload.settings import OverloadSettings
+
+    return OverloadSettings.of(config)
 
 
 class OneAtATime:

@@ -8,34 +8,36 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
 from protocol.proxy_header import ProxyHeader
-from proxy.app.broker_side import BrokerSide
+from proxy.app.broker_side import BrokerSide, TargetLists
 from proxy.app.client_services import ClientParts, client_services, make_recorder
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
-from proxy.app.list_memory import ListMemory
-from proxy.app.metrics.counters import Counters
+from proxy.app.list_memory import ListMemory, MemorySettings
+from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
-from proxy.app.overload import OverloadSources, OverloadSwitch
+from proxy.app.overload import OverloadSources, OverloadSwitch, overload_settings
 from proxy.app.ports import ClientPorts
 from proxy.app.processors import usable_processors
 from proxy.app.relay_engines import make_engines
-from proxy.app.reload_steps import LiveParts
+from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
+from proxy.brokers.pool import PoolLimits
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_log import ConnectionLog
+from proxy.clients.services import ClientLimits
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
 from proxy.config.keys.log_components import COMPONENTS
@@ -46,11 +48,12 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.native import native
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
+from proxy.net.send_buffers import SendSettings
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.threads import choose_threads
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_limits import WatchLimits, WatchSettings
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -104,7 +107,7 @@ class Proxy:
         counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.shares.held
         counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
         self.sockets = Sockets(config, loop, loop_budget, counters, log.of("net"))
-        self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config)
+        self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config.connection_log_percent)
         self.sessions = self._sessions()
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log.of("brokers"))
         self.event_log = self._event_log()
@@ -206,6 +209,12 @@ class Proxy:
         from proxy.app.memory.budget_report import count_budget
 
         count_budget(self.counters, config, exports=self._exporting is not None)
+
+    def _budget(self, config: Config) -> Sequence[BudgetLine]:
+        """Return the worst case of all memory under a configuration."""
+        from proxy.app.memory.budget import worst_case
+
+        return tuple(worst_case(config, exports=self._exporting is not None))
 
     def _renew_budget(self, config: Config) -> None:
         """Compute the worst case of all memory, and log its largest parts, and the memory of container and machine."""
@@ -316,15 +325,59 @@ class Proxy:
             self.pending = pending
         self.counters.config_applied_at = time.time()
 
-    @property
-    def live_parts(self) -> LiveParts:
-        """The parts that a change of live keys reaches."""
-        return LiveParts(
-            budget=self._renew_budget, memory=self.memory, recorder=self.recorder, writes=self.writes,
-            spill=self.spill, watch_limits=self.watch_limits, services=self.services, sessions=self.sessions,
-            sockets=self.sockets, broker_side=self.broker_side, web=self.web, overload=self.overload,
-            log_levels=self.log_levels, connection_log=self.connection_log, relay_log=self.relay_log,
-        )  # fmt: skip
+    def live_parts(self) -> Iterator[LivePart[Any]]:
+        """Yield the parts that a change of live keys reaches, in the order in which they change."""
+        side = self.broker_side
+        yield LivePart(lambda config: (config.log_level, config.component_levels), self._apply_levels)
+        yield LivePart(lambda config: config.connection_log_percent, self.connection_log.apply)
+        yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
+        yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
+        yield LivePart(WriteLimits.of, self._apply_writes)
+        if self.spill is not None:
+            from proxy.net.spill.spill import SpillSettings
+
+            yield LivePart(SpillSettings.of, self.spill.apply)
+        yield LivePart(WatchSettings.of, self.watch_limits.apply)
+        yield LivePart(_places_and_seconds, self._apply_requests)
+        yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
+        yield LivePart(SendSettings.of, self.services.send_buffers.apply)
+        yield LivePart(PoolLimits.of, side.pool.apply)
+        yield LivePart(lambda config: config.receive_memory_bytes or None, side.pool.buffers.apply)
+        yield LivePart(lambda config: config.seconds(Config.broker_proxy_connect_timeout_ms), side.set_connect_timeout)
+        yield LivePart(TargetLists.of, side.apply_targets)
+        if self.web is not None:
+            from proxy.web.forward.settings import WebLimits
+
+            yield LivePart(WebLimits.of, self.web.apply)
+        # Overload control that begins reads keys which need a restart, too.
+        yield LivePart(overload_settings, lambda _: self.overload.apply(self.config))
+        yield LivePart(self._budget, lambda _: self._renew_budget(self.config))
+
+    def _apply_levels(self, settings: tuple[str, Mapping[str, str]]) -> None:
+        self.log_levels.configure(*settings)
+
+    def _apply_lists(self, settings: tuple[MemorySettings, TopicListLimits]) -> None:
+        # The limiter before the lists, which read its limits: a single broker may use a part of the heap limit.
+        memory, lists = settings
+        self.memory.apply(memory)
+        self.services.requests.topic_lists.apply(lists)
+        if self.recorder is not None:
+            self.recorder.limits_changed()
+
+    def _apply_writes(self, limits: WriteLimits) -> None:
+        self.writes.limits = limits
+
+    def _apply_requests(self, settings: tuple[int, float]) -> None:
+        most, seconds = settings
+        self.services.requests.lookups.apply(most, seconds)
+        self.services.requests.schemas.apply(seconds)
+
+    def _apply_clients(self, settings: tuple[ClientLimits, SessionLimits]) -> None:
+        self.services.limits, sessions = settings
+        self.services.handshakes.timeout_seconds = sessions.handshake_seconds
+        self.services.direct_mode.apply(sessions.read_timeout_seconds)
+        self.sessions.apply(sessions)
+        self.sockets.hangup.ended.limit(sessions.total)
 
     def files_may_have_changed(self) -> None:
         """Check the files of certificates soon."""
@@ -524,3 +577,8 @@ class Proxy:
             listening=self.sockets.listening,
             budget_bytes=lambda: self.counters.budget_bytes,
         )
+
+
+def _places_and_seconds(config: Config) -> tuple[int, float]:
+    """Return how many lookup-mode requests there may be, and the time limit of each."""
+    return config.max_concurrent_lookup_requests, config.seconds(Config.topic_list_request_timeout_millis)

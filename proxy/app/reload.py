@@ -3,18 +3,18 @@
 `LiveChanges` changes single keys, for the admin API.
 
 Rule: all or nothing. A configuration with a fault changes nothing, and every fault is logged with file, line and key.
-`APPLIED_BY` lists each dynamic key with the parts that it changes. The whole change is one step of the event loop, so
-that no request sees half of it. Keys that need a restart keep their value until then.
+A part says what it reads of a configuration as one value, and gets that value when it is another than before: nobody
+lists which key reaches which part. The whole change is one step of the event loop, so that no request sees half of it.
+Keys that need a restart keep their value until then.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
 
-from proxy.app import reload_steps as steps
 from proxy.app.lifecycle import Phase
 from proxy.app.metrics.counters import Counters
-from proxy.app.reload_steps import LiveParts
 from proxy.config.config import Config, ConfigError
 from proxy.config.keys.authentication import AUTHENTICATION
 from proxy.config.keys.brokers import TARGETS
@@ -28,117 +28,27 @@ from proxy.core.threads import NoThread, in_thread
 from proxy.web.admin.reload_report import KeyChange, ReloadReport
 
 LoadConfig = Callable[[], Config]
-Step = Callable[[LiveParts, Config], None]
+S = TypeVar("S")
 
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
-_LIMITER: Final[tuple[Step, ...]] = (steps.apply_limiter,)
-# The largest answer depends on the smaller limit, and a single broker may use half the heap limit.
-_MEMORY: Final[tuple[Step, ...]] = (
-    steps.apply_limiter,
-    steps.apply_topic_lists,
-    steps.apply_budget,
-)
-_BROKERS: Final[tuple[Step, ...]] = (steps.apply_broker_pool,)
-_TARGETS: Final[tuple[Step, ...]] = (steps.apply_targets,)
-_WEB: Final[tuple[Step, ...]] = (steps.apply_web,)
-
-# Parts are applied in the order of this table, each once: the limiter before the parts that read its limits.
-APPLIED_BY: Final[dict[Key[Any], tuple[Step, ...]]] = {
-    Config.log_level: (steps.apply_log_level,),
-    Config.log_level_by_component: (steps.apply_log_level,),
-    Config.connection_log_percent: (steps.apply_connection_log,),
-    Config.proxy_log_level: (steps.apply_relay_log, steps.apply_budget),
-    Config.max_topic_list_in_flight_heap_mem_size_mb: _MEMORY,
-    Config.max_topic_list_in_flight_direct_mem_size_mb: _MEMORY,
-    Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis: (
-        steps.apply_limiter,
-        steps.apply_topic_lists,
-    ),
-    Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis: _LIMITER,
-    Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size: (
-        steps.apply_limiter,
-        steps.apply_topic_lists,
-        steps.apply_budget,
-    ),
-    Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size: (
-        steps.apply_limiter,
-        steps.apply_budget,
-    ),
-    Config.topic_list_request_timeout_millis: (
-        steps.apply_topic_lists,
-        steps.apply_requests,
-        steps.apply_clients,
-        steps.apply_watches,
-    ),
-    Config.topic_list_max_answer_bytes: (steps.apply_topic_lists, steps.apply_budget),
-    Config.topic_list_max_outstanding_per_broker: (steps.apply_topic_lists, *_WEB),
-    Config.topic_list_coalescing_enabled: (steps.apply_topic_lists,),
-    Config.topic_list_shared_by: (steps.apply_topic_lists,),
-    Config.topic_list_fairness: (
-        steps.apply_limiter,
-        steps.apply_topic_lists,
-        steps.apply_spill,
-        steps.apply_budget,
-    ),
-    Config.topic_list_max_memory_percent_per_key: (steps.apply_limiter, steps.apply_topic_lists, steps.apply_spill),
-    Config.topic_list_unproven_readers_memory_percent: (steps.apply_limiter, steps.apply_topic_lists),
-    Config.topic_list_write_stall_timeout_millis: (steps.apply_writes,),
-    Config.topic_list_write_min_bytes_per_second: (steps.apply_writes,),
-    Config.topic_list_spill_max_mb: (steps.apply_spill, steps.apply_topic_lists),
-    Config.watch_topic_list_limit_enabled: (steps.apply_watches,),
-    Config.max_concurrent_lookup_requests: (steps.apply_requests, steps.apply_budget),
-    Config.max_concurrent_inbound_connections: (steps.apply_clients, steps.apply_budget),
-    Config.max_concurrent_inbound_connections_per_ip: (steps.apply_clients,),
-    Config.handshake_timeout_millis: (steps.apply_clients,),
-    Config.max_handshake_in_flight_mem_size_mb: (steps.apply_clients, steps.apply_budget),
-    Config.client_socket_send_buffer_bytes: (steps.apply_clients, steps.apply_budget),
-    Config.client_socket_send_memory_mb: (steps.apply_clients, steps.apply_budget),
-    Config.keep_alive_interval_seconds: (steps.apply_clients, steps.apply_broker_pool),
-    Config.broker_proxy_read_timeout_ms: (steps.apply_clients,),
-    Config.broker_proxy_connect_timeout_ms: _BROKERS,
-    Config.topic_list_broker_answer_timeout_millis: _BROKERS,
-    Config.broker_connections_total: (steps.apply_broker_pool, steps.apply_budget),
-    Config.broker_proxy_allowed_host_names: _TARGETS,
-    Config.broker_proxy_allowed_ip_addresses: _TARGETS,
-    Config.broker_proxy_allowed_target_ports: _TARGETS,
-    Config.broker_web_service_allowed_target_ports: _TARGETS,
-    Config.http_proxy_timeout: _WEB,
-    Config.web_service_page_reuse_millis: _WEB,
-    Config.web_service_allowed_hosts: _WEB,
-    Config.web_service_allowed_origins: _WEB,
-    Config.http_requests_limit_enabled: _WEB,
-    Config.http_requests_max_per_second: _WEB,
-    Config.max_concurrent_http_requests: (*_WEB, steps.apply_budget),
-    Config.overload_signals: (steps.apply_overload, steps.apply_budget),
-    Config.overload_sample_millis: (steps.apply_overload,),
-    Config.overload_throttle_enabled: (steps.apply_overload, steps.apply_budget),
-    Config.overload_throttle_observe_only: (steps.apply_overload, steps.apply_budget),
-    Config.overload_memory_high_watermark: (steps.apply_overload,),
-    Config.overload_memory_low_watermark: (steps.apply_overload,),
-    Config.overload_drip_millis: (steps.apply_overload,),
-    Config.overload_max_pause_millis: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_enabled: (steps.apply_overload, steps.apply_budget),
-    Config.adaptive_publisher_throttling_observe_only: (steps.apply_overload, steps.apply_budget),
-    Config.adaptive_publisher_throttling_interval_ms: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_memory_high_watermark_pct: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_memory_low_watermark_pct: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_backlog_high_watermark_pct: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_backlog_low_watermark_pct: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_backlog_limit_bytes: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_min_rate_factor: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_max_rate_change_factor: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_topics: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_except_topics: (steps.apply_overload,),
-    Config.adaptive_publisher_throttling_per_topic_metrics_enabled: (steps.apply_overload,),
-    # The shutdown reads these keys from the configuration in force.
-    Config.shutdown_pre_drain_millis: (),
-    Config.shutdown_drain_millis: (),
-}
-
 # Dynamic keys that only the sources of the configuration change.
 NOT_LIVE_SECTIONS: Final = frozenset({TARGETS, AUTHENTICATION, TLS})
 NOT_LIVE: Final[frozenset[Key[Any]]] = frozenset({Config.web_service_allowed_hosts, Config.web_service_allowed_origins})
+
+
+@dataclass(frozen=True, slots=True)
+class LivePart(Generic[S]):
+    """A part of a running proxy: what it reads of a configuration, and how it takes other settings."""
+
+    settings: Callable[[Config], S]
+    apply: Callable[[S], None]
+
+    def change(self, old: Config, new: Config) -> None:
+        """Apply the settings of `new`, unless they are those of `old`."""
+        settings = self.settings(new)
+        if settings != self.settings(old):
+            self.apply(settings)
 
 
 class Reloadable(Protocol):
@@ -155,9 +65,8 @@ class Reloadable(Protocol):
     def counters(self) -> Counters:
         """Where reloads and internal errors are counted."""
 
-    @property
-    def live_parts(self) -> LiveParts:
-        """The parts that a change of live keys reaches."""
+    def live_parts(self) -> Iterable[LivePart[Any]]:
+        """Return the parts that a change of live keys reaches, in the order in which they change."""
 
     def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
         """Replace the configuration in force, and what waits for a restart (None: unchanged)."""
@@ -176,10 +85,9 @@ def apply(proxy: Reloadable, newer: Config, log: Logger) -> ReloadReport:
     config = old.adopt(newer)
     proxy.take_config(config, pending_values(config, newer))
     changed = [key for key in differing if key.dynamic]
-    parts = proxy.live_parts
-    for step in _steps(changed):
+    for part in proxy.live_parts():
         try:
-            step(parts, config)
+            part.change(old, config)
         except Exception as error:
             proxy.counters.internal_error(error, "reload")
     report = ReloadReport(
@@ -195,11 +103,6 @@ def apply(proxy: Reloadable, newer: Config, log: Logger) -> ReloadReport:
     for change in report.needs_restart:
         log.warning("a change needs a restart", key=change.key, old=change.old, new=change.new)
     return report
-
-
-def _steps(changed: Iterable[Key[Any]]) -> list[Step]:
-    keys = set(changed)
-    return list(dict.fromkeys(step for key, each in APPLIED_BY.items() if key in keys for step in each))
 
 
 def _shown(key: Key[Any], config: Config) -> str:
@@ -223,7 +126,7 @@ class LiveChanges:
     def set(self, name: str, text: str, seconds: float | None) -> KeyChange:
         """Change a key for `seconds`, or until the next reload if None; raise ConfigError."""
         proxy, old = self._proxy, self._proxy.config
-        key = next((key for key in APPLIED_BY if key.name == name), None)
+        key = next((key for key in old.keys() if key.name == name and key.dynamic), None)  # noqa: SIM118
         if key is not None and (key in NOT_LIVE or key.section in NOT_LIVE_SECTIONS or key.secret):
             raise ConfigError([old.live_fault(key, text, "a change in the configuration, and a reload")], [])
         newer = old.replace({name: text})

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
 from proxy.clients.session import ClientSession
-from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LineRate, Logger
 from proxy.relay.engine import Direction, Relay
@@ -41,16 +40,16 @@ class Ended(NamedTuple):
 class ConnectionLog:
     """Writes the lines; `names` shows principals."""
 
-    def __init__(self, log: Logger, names: Callable[[object], str], config: Config) -> None:
+    def __init__(self, log: Logger, names: Callable[[object], str], percent: float) -> None:
         self._log = log
         self._names = names
         self._rate = LineRate()
         self._below = 0
-        self.apply(config)
+        self.apply(percent)
 
-    def apply(self, config: Config) -> None:
+    def apply(self, percent: float) -> None:
         """Apply the share of connections that are logged."""
-        self._below = int(config.connection_log_percent / 100 * _NUMBERS)
+        self._below = int(percent / 100 * _NUMBERS)
 
     @property
     def active(self) -> bool:

@@ -10,7 +10,7 @@ from proxy.config.credential_parameters import (
     shown_certificate,
 )
 from proxy.config.credential_targets import list_urls, narrowed_keys, plain_targets, secret_keys, url_keys
-from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, is_web_url, split_address, split_broker_urls
+from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
@@ -315,11 +315,9 @@ def _check_relay_pool(loader: Loader, config: ConfigValues) -> None:
 
 def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     topic, url = ConfigKeys.event_log_topic, ConfigKeys.event_log_topic_service_url
-    web_url = ConfigKeys.event_log_topic_web_service_url
     if not config.event_log_topic:
-        for key in (url, web_url):
-            if config.value(key):
-                loader.doubt(key, f"has no effect without {topic.name}")
+        if config.event_log_topic_service_url:
+            loader.doubt(url, f"has no effect without {topic.name}")
         return
     # The HTTP client beside it is slow to import.
     from eventlog.topic_admin import topic_name
@@ -334,9 +332,6 @@ def _check_event_topic(loader: Loader, config: ConfigValues) -> None:
     if not _is_service_url(config.event_log_topic_service_url):
         expected = "pulsar://host:port or pulsar+ssl://host:port"
         loader.fault(url, _shown_url(config.event_log_topic_service_url), expected)
-    if config.event_log_topic_web_service_url and not is_web_url(config.event_log_topic_web_service_url):
-        expected = "http://host:port or https://host:port"
-        loader.fault(web_url, _shown_url(config.event_log_topic_web_service_url), expected)
     if config.event_log_topic_authentication_plugin:
         plugin, parameters = (
             ConfigKeys.event_log_topic_authentication_plugin,

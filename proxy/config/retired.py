@@ -63,4 +63,10 @@ RETIRED: Final = {
     "brokerConnectionsPerKey": _always(
         "2", "a role has at most 2 connections for a purpose at each broker; brokerConnectionsTotal bounds them all"
     ),
+    "adaptivePublisherThrottlingExceptTopics": RetiredKey(
+        ("",), "a pattern behind ! in adaptivePublisherThrottlingTopics spares topics, such as *,!persistent://shop/*"
+    ),
+    "eventLogTopicWebServiceURL": RetiredKey(
+        ("",), "only brokers in brokerWebServiceURL are asked whether they keep events, not those of another cluster"
+    ),
 }

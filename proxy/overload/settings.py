@@ -67,7 +67,5 @@ def _adaptive(config: Config) -> AdaptiveSettings:
         min_rate_factor=config.adaptive_publisher_throttling_min_rate_factor,
         max_rate_change=config.adaptive_publisher_throttling_max_rate_change_factor,
         observe_only=config.adaptive_publisher_throttling_observe_only,
-        topics=TopicChoice(
-            config.adaptive_publisher_throttling_topics, config.adaptive_publisher_throttling_except_topics
-        ),
+        topics=TopicChoice(config.adaptive_publisher_throttling_topics),
     )

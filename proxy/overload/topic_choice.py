@@ -15,17 +15,27 @@ def base_name(topic: str) -> str:
 
 
 class TopicChoice:
-    """The topics that one of `chosen` matches and none of `spared`; `*` stands for any text.
+    """The topics that a pattern matches, and none behind a `!`; `*` stands for any text.
 
     Topics without a name of their own are chosen only if every topic is.
     """
 
-    __slots__ = ("_chosen", "_others", "_spared")
+    __slots__ = ("_chosen", "_others", "_patterns", "_spared")
 
-    def __init__(self, chosen: tuple[str, ...], spared: tuple[str, ...]) -> None:
+    def __init__(self, patterns: tuple[str, ...]) -> None:
+        self._patterns = patterns
+        chosen = tuple(pattern for pattern in patterns if not pattern.startswith("!"))
+        spared = tuple(pattern[1:] for pattern in patterns if pattern.startswith("!"))
         self._others = "*" in chosen and not spared
         self._chosen = None if "*" in chosen else _one_of(chosen) or _NOTHING
         self._spared = _one_of(spared)
+
+    # Settings are compared: a reload changes only what differs.
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TopicChoice) and self._patterns == other._patterns
+
+    def __hash__(self) -> int:
+        return hash(self._patterns)
 
     def __contains__(self, topic: str) -> bool:
         if topic in ("", OTHER_TOPICS):

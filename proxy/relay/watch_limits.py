@@ -28,6 +28,18 @@ class FrameMatch(NamedTuple):
     open_bytes: int = 0
 
 
+class WatchSettings(NamedTuple):
+    """Whether frames for watchers need permits, and how long a permit is held at most."""
+
+    enabled: bool
+    longest_hold_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(config.watch_topic_list_limit_enabled, config.seconds(Config.topic_list_request_timeout_millis))
+
+
 class WatchLimits:
     """The direct limiter, and how long a relay waits for a permit; `window_bytes` is the largest permit of a relay.
 
@@ -67,21 +79,19 @@ class WatchLimits:
     @classmethod
     def of(cls, config: Config, direct: AsyncSemaphore, counters: RelayCounters) -> Self:
         """Return the limits of a configuration."""
-        made = cls(
+        settings = WatchSettings.of(config)
+        return cls(
             direct,
             counters,
             window_bytes=config.relay_buffer_bytes,
-            enabled=True,
+            enabled=settings.enabled,
             max_pause_seconds=LONGEST_PAUSE_SECONDS,
-            longest_hold_seconds=0,
+            longest_hold_seconds=settings.longest_hold_seconds,
         )
-        made.apply(config)
-        return made
 
-    def apply(self, config: Config) -> None:
-        """Apply the settings of a changed configuration."""
-        self.enabled = config.watch_topic_list_limit_enabled
-        self.longest_hold_seconds = config.seconds(Config.topic_list_request_timeout_millis)
+    def apply(self, settings: WatchSettings) -> None:
+        """Apply other settings."""
+        self.enabled, self.longest_hold_seconds = settings
 
     def in_share(self, size: int) -> bool:
         """Return whether a permit of `size` bytes is within the part of direct memory that frames for watchers have."""

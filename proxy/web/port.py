@@ -228,9 +228,9 @@ class WebPort:
     def _rates(self) -> WriteLimits:
         return self._parts.writes.limits
 
-    def apply(self, config: Config) -> None:
+    def apply(self, limits: WebLimits) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""
-        limits = self._limits = WebLimits.of(config)
+        self._limits = limits
         self._gate.apply(limits.gate)
         if self._services is not None:
             self._services.limits = limits

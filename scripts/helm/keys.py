@@ -44,7 +44,7 @@ _PATTERNS: Final = {
 _TEXTS: Final = (
     "text without control characters",
     "host names separated by commas, * stands for any text",
-    "names of topics separated by commas, * stands for any text",
+    "names of topics separated by commas, * stands for any text, ! spares",
     "IP addresses or networks such as 10.0.0.0/8 or 10.0.*.* separated by commas, or *",
     "IP addresses or networks such as 10.0.0.0/8 or 10.0.*.*, or unix, separated by commas, or *",
     "names separated by commas",

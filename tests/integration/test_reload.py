@@ -17,9 +17,10 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.app import reload
 from proxy.app.lifecycle import Phase
-from proxy.app.reload import APPLIED_BY, Reloader, apply
+from proxy.app.reload import Reloader, apply
 from proxy.config.config import Config
 from proxy.core.log import open_log
+from proxy.core.log_level import LogLevels
 from tests.support.clients.async_client import Closed, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import in_time, patient_clocks
@@ -124,7 +125,7 @@ async def test_a_part_that_fails_keeps_no_other_from_its_change(monkeypatch: pyt
         raise RuntimeError("no")
 
     async with staged() as stage:
-        monkeypatch.setitem(APPLIED_BY, Config.log_level, (broken,))
+        monkeypatch.setattr(LogLevels, "configure", broken)
         newer = stage.proxy.config.replace({"logLevel": "debug", "maxConcurrentLookupRequests": "7"})
         apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
         assert stage.lookups.limit == 7

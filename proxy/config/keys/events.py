@@ -22,12 +22,8 @@ class EventKeys:
     )  # fmt: skip
     event_log_topic_service_url = Key(
         "eventLogTopicServiceURL", "", text(), section=EVENTS,
-        doc="Cluster of `eventLogTopic`. Empty: the brokers of this proxy, with the proxy's own credentials.",
-    )  # fmt: skip
-    event_log_topic_web_service_url = Key(
-        "eventLogTopicWebServiceURL", "", text(), section=EVENTS,
-        doc="Admin service of that cluster, which is asked whether the namespace retains messages. Empty: "
-        "`brokerWebServiceURL`; without either, the check is skipped with a warning.",
+        doc="Cluster of `eventLogTopic`. Empty: the brokers of this proxy, with the proxy's own credentials; those in "
+        "`brokerWebServiceURL` are asked whether the namespace retains messages. Another cluster is not asked.",
     )  # fmt: skip
     event_log_topic_authentication_plugin = Key(
         "eventLogTopicAuthenticationPlugin", "", text(), section=EVENTS,

@@ -383,8 +383,8 @@ def component_levels() -> Kind[tuple[str, ...]]:
 
 
 def topic_patterns() -> Kind[tuple[str, ...]]:
-    """Return the kind of lists of topic names in which `*` stands for any text; blank is an empty list."""
-    return _listed("names of topics separated by commas, * stands for any text", str.isprintable)
+    """Return the kind of lists of topic names in which `*` stands for any text, and `!` spares; blank is empty."""
+    return _listed("names of topics separated by commas, * stands for any text, ! spares", str.isprintable)
 
 
 def origins() -> Kind[tuple[str, ...]]:

@@ -92,11 +92,8 @@ class OverloadKeys:
     )  # fmt: skip
     adaptive_publisher_throttling_topics = Key(
         "adaptivePublisherThrottlingTopics", ("*",), topic_patterns(), section=OVERLOAD, dynamic=True,
-        doc="Topics that may be slowed; `*` stands for any text, partitions go by the name of their topic.",
-    )  # fmt: skip
-    adaptive_publisher_throttling_except_topics = Key(
-        "adaptivePublisherThrottlingExceptTopics", (), topic_patterns(), section=OVERLOAD, dynamic=True,
-        doc="Topics among them that are never slowed.",
+        doc="Topics that may be slowed; `*` stands for any text, partitions go by the name of their topic. Those that "
+        "a pattern behind `!` matches never are: `*,!persistent://shop/*`.",
     )  # fmt: skip
     adaptive_publisher_throttling_per_topic_metrics_enabled = Key(
         "adaptivePublisherThrottlingPerTopicMetricsEnabled", False, boolean(), section=OVERLOAD, dynamic=True,

@@ -7,7 +7,7 @@ import asyncio
 import math
 import resource
 from collections import deque
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol, Self
 
 from limiter.permit import Permit
 from proxy.config.config import Config
@@ -51,6 +51,23 @@ class DirectMemory(Protocol):
     @property
     def short(self) -> bool:
         """Return whether anybody waits for memory that others hold."""
+
+
+class SpillSettings(NamedTuple):
+    """The space on disk, what a key may have of it, and how long a list may lie in memory although nobody waits."""
+
+    limit_bytes: int
+    key_cap_percent: int
+    patience_seconds: float
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        return cls(
+            config.topic_list_spill_max_mb * MIB,
+            100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key,
+            PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis),
+        )
 
 
 class ListSpill:
@@ -116,11 +133,9 @@ class ListSpill:
             self._timer = self._loop.call_later(SWEEP_SECONDS, self._sweep)
         return body
 
-    def apply(self, config: Config) -> None:
+    def apply(self, settings: SpillSettings) -> None:
         """Apply changed limits; lists on disk stay there."""
-        self.space.limit = config.topic_list_spill_max_mb * MIB
-        self.space.key_cap_percent = _key_cap_percent(config)
-        self._patience_seconds = _patience_seconds(config)
+        self.space.limit, self.space.key_cap_percent, self._patience_seconds = settings
 
     async def close(self) -> None:
         """Close all files and end the threads; a disk that does not answer is not waited for longer than 5 s."""
@@ -278,21 +293,14 @@ def most_files() -> int:
     return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
 
 
-def _patience_seconds(config: Config) -> float:
-    return PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis)
-
-
-def _key_cap_percent(config: Config) -> int:
-    return 100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key
-
-
 def make_spill(
     config: Config, loop: asyncio.AbstractEventLoop, direct: DirectMemory, counters: SpillCounters, log: Logger
 ) -> ListSpill:
     """Return the spill of a configuration with a directory; raises SettingFault for a directory that is refused."""
     disk = open_directory(config.topic_list_spill_directory)
-    space = SpillSpace(config.topic_list_spill_max_mb * MIB, most_files(), counters, _key_cap_percent(config))
+    settings = SpillSettings.of(config)
+    space = SpillSpace(settings.limit_bytes, most_files(), counters, settings.key_cap_percent)
     # Threads that write also close. Readers never wait for either.
     writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
     readers = WorkerThreads(loop, READERS, "list-reader")
-    return ListSpill(loop, disk, space, direct, counters, log, writers, readers, _patience_seconds(config))
+    return ListSpill(loop, disk, space, direct, counters, log, writers, readers, settings.patience_seconds)

@@ -80,8 +80,6 @@ class TopicParts:
 
     def _admin_urls(self) -> tuple[str, ...]:
         config = self._config
-        if config.event_log_topic_web_service_url:
-            return (config.event_log_topic_web_service_url,)
         if not self._own_cluster:
             return ()
         return config.broker_web_service_url_tls if config.tls_enabled_with_broker else config.broker_web_service_url

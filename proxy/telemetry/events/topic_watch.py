@@ -71,7 +71,7 @@ class TopicWatch:
 
     async def _ask(self) -> Keeping:
         if self._admin is None:
-            raise AdminError("no admin service is configured: set eventLogTopicWebServiceURL")
+            raise AdminError("no admin service: brokerWebServiceURL is empty, or eventLogTopicServiceURL names others")
         headers = {} if self._credentials is None else await self._credentials.headers()
         # The thread makes the client, too: that reads certificate files.
         make = self._admin

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from proxy.clients.connection_log import CONNECTED, ENDED, HANDSHAKE, LOOKUP, ConnectionLog, Ended
-from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from tests.support.loops.loops import virtual
@@ -17,16 +16,12 @@ from tests.unit.proxy.clients.test_sessions import Book
 CLOSED = DisconnectCause.CLIENT_CLOSED
 
 
-def config(percent: float) -> Config:
-    return Config.load(None, {}, {"brokerServiceURL": "pulsar://b:6650", "connectionLogPercent": str(percent)})
-
-
 class Written:
     """A connection log and its lines."""
 
     def __init__(self, percent: float) -> None:
         self._file = io.BytesIO()
-        self.log = ConnectionLog(open_log("info", "json", self._file), lambda role: f"<{role}>", config(percent))
+        self.log = ConnectionLog(open_log("info", "json", self._file), lambda role: f"<{role}>", percent)
 
     @property
     def lines(self) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from proxy.relay.topic_slots import SlotSample
 SETTINGS = AdaptiveSettings(
     interval_seconds=1.0, memory=Marks(0.85, 0.70), backlog=Marks(0.90, 0.75), backlog_limit_bytes=0,
     min_rate_factor=0.10, max_rate_change=0.25, observe_only=False,
-    topics=TopicChoice(("*",), ()), least_bytes=1.0, least_messages=1.0,
+    topics=TopicChoice(("*",)), least_bytes=1.0, least_messages=1.0,
 )  # fmt: skip
 TOPIC = "persistent://public/default/orders"
 FULL, NONE = 0.9, 0.1
@@ -248,7 +248,7 @@ def test_new_topic_under_pressure_grows_slowly_and_only_to_the_middle() -> None:
 
 
 def test_new_topic_has_no_limit_without_pressure_in_observe_only_or_if_it_is_spared() -> None:
-    spared = replace(REAL, topics=TopicChoice(("*",), ("*new",)))
+    spared = replace(REAL, topics=TopicChoice(("*", "!*new")))
     for chosen, ratio in ((REAL, NONE), (replace(REAL, observe_only=True), FULL), (spared, FULL)):
         plant = Plant(chosen)
         for _ in range(3):
