@@ -44,8 +44,6 @@ _FACTS: Final = {
     Fact.NO_SOCKET_BOUND: "unless `relaySocketMemoryMB`",
     Fact.SEND_MEMORY: "with `clientSocketSendMemoryMB`",
     Fact.NO_SEND_MEMORY: "unless `clientSocketSendMemoryMB`",
-    Fact.RECEIVE_MEMORY: "with `brokerSocketReceiveMemoryMB`",
-    Fact.NO_RECEIVE_MEMORY: "unless `brokerSocketReceiveMemoryMB`",
     Fact.COMMAND_BYTES: "with `maxConcurrentLookupRequestMB`",
     Fact.NO_COMMAND_BYTES: "unless `maxConcurrentLookupRequestMB`",
 }

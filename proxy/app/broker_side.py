@@ -23,9 +23,22 @@ from proxy.brokers.resolver import NAMES_AT_ONCE, CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_targets import list_urls, secret_keys, withholds
+from proxy.config.values import BROKER_RECEIVE_TIMES
 from proxy.core.log import Logger
-from proxy.net.buffers.receive_buffers import ReceiveBuffers
 from proxy.net.dial_places import DialPlaces, most_dials
+
+
+class DialSettings(NamedTuple):
+    """The time limit of a new connection, and the receive buffer of one for requests (0: the kernel's choice)."""
+
+    seconds: float
+    receive_bytes: int
+
+    @classmethod
+    def of(cls, config: Config) -> Self:
+        """Return the settings of a configuration."""
+        seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
+        return cls(seconds, BROKER_RECEIVE_TIMES * config.client_socket_send_buffer_bytes)
 
 
 class TargetLists(NamedTuple):
@@ -102,7 +115,6 @@ class BrokerSide:
             PoolLimits.of(config),
             identities.connect_frames,
             self.brokers,
-            ReceiveBuffers(config.broker_socket_receive_buffer_bytes, config.receive_memory_bytes or None),
         )
         counters.brokers.broker_connection_states = self.pool.states
         self._show_brokers(counters.brokers)
@@ -134,10 +146,12 @@ class BrokerSide:
         for names in self._target_names:
             await names.close()
 
-    def set_connect_timeout(self, seconds: float) -> None:
-        """Set the time limit of all new connections."""
+    def apply_dials(self, settings: DialSettings) -> None:
+        """Apply the time limit of all new connections, and the receive buffer of those for requests."""
         for dialer in (self.dialer, self.request_dialer):
-            dialer.timeout_seconds = seconds
+            dialer.timeout_seconds = settings.seconds
+        requests = self.request_dialer
+        requests.options = replace(requests.options, receive_buffer_bytes=settings.receive_bytes)
 
     def apply_targets(self, lists: TargetLists) -> None:
         """Apply the addresses that clients may reach from now on."""
@@ -226,13 +240,13 @@ def _dialers(
     places: DialPlaces,
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
-    seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
+    seconds, receive_bytes = DialSettings.of(config)
     tls = None
     if config.tls_enabled_with_broker:
         from proxy.net.tls.brokers import BrokerTls
 
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters.tls)
-    options = replace(sockets.options, receive_buffer_bytes=config.broker_socket_receive_buffer_bytes)
+    options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
     of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.

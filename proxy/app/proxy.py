@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
 from protocol.proxy_header import ProxyHeader
-from proxy.app.broker_side import BrokerSide, TargetLists
+from proxy.app.broker_side import BrokerSide, DialSettings, TargetLists
 from proxy.app.client_services import ClientParts, client_services, make_recorder
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
@@ -342,8 +342,7 @@ class Proxy:
         yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
         yield LivePart(SendSettings.of, self.services.send_buffers.apply)
         yield LivePart(PoolLimits.of, side.pool.apply)
-        yield LivePart(lambda config: config.receive_memory_bytes or None, side.pool.buffers.apply)
-        yield LivePart(lambda config: config.seconds(Config.broker_proxy_connect_timeout_ms), side.set_connect_timeout)
+        yield LivePart(DialSettings.of, side.apply_dials)
         yield LivePart(TargetLists.of, side.apply_targets)
         if self.web is not None:
             from proxy.web.forward.settings import WebLimits

@@ -32,7 +32,6 @@ from proxy.core.errors import (
     protocol_cause,
 )
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
-from proxy.net.buffers.receive_buffers import UNBOUNDED, ReceiveBuffers
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
 
@@ -57,7 +56,6 @@ class BrokerConnection(BrokerEndpoint):
     __slots__ = (
         "_asked",
         "_awaits_pong",
-        "_buffer",
         "_chained",
         "_challenged",
         "_challenges",
@@ -84,10 +82,8 @@ class BrokerConnection(BrokerEndpoint):
         owner: BrokerConnectionOwner["BrokerConnection"],
         loop_budget: LoopBudget,
         connect_frame: bytes,
-        buffers: ReceiveBuffers = UNBOUNDED,
     ) -> None:
         super().__init__(loop, shared, hangup, loop_budget)
-        self._buffer = buffers.open(self)
         self._challenged = False
         # Challenges before CONNECTED that got an answer.
         self._challenges = 0
@@ -164,7 +160,6 @@ class BrokerConnection(BrokerEndpoint):
         """Read the answer the connection is paused for into `sink`, and go on."""
         if self._paused_for is question:
             self._diverted = question
-            self._buffer.answer_begins()
             self._go_on(partial(self._store, partial(self._decoder.divert, sink)))
 
     def dismiss(self, question: BrokerRequest) -> None:
@@ -191,17 +186,11 @@ class BrokerConnection(BrokerEndpoint):
         """Compute how long the pause under way may last, given how long the chain of pauses may last in all."""
         return max(0.0, self._pause_began + longest_seconds - self.loop.time())
 
-    @property
-    def quiet(self) -> bool:
-        """Return whether no question is under way and nothing is unread."""
-        return not self._asked and not self._given_up and not self.unread_bytes()
-
     # --- socket -----------------------------------------------------------------------------------
 
     def adopt(self, transport: asyncio.Transport) -> None:
         """Send CONNECT as soon as the connection is there."""
         super().adopt(transport)
-        self._buffer.begin()
         self.write(self._connect_frame)
         self._connect_frame = b""
 
@@ -259,7 +248,6 @@ class BrokerConnection(BrokerEndpoint):
             self.ready.set_exception(error)
             self.ready.exception()
         self._paused_for = self._diverted = None
-        self._buffer.close()
         self._owner.fail(list(asked.values()), error)
         self._owner.connection_lost(self, cause)
 
@@ -411,7 +399,6 @@ class BrokerConnection(BrokerEndpoint):
             self._decoder.skip()
             return
         self._note_answer()
-        self._buffer.announced_bytes = head.rest_bytes
         decision = asked.on_response_head(head)
         if decision is Decision.SKIP:
             self._decoder.skip()
@@ -420,7 +407,6 @@ class BrokerConnection(BrokerEndpoint):
         else:
             self._chained = False
             self._diverted = asked
-            self._buffer.answer_begins()
             self._store(partial(self._decoder.divert, decision))
 
     def _store(self, step: Callable[[], T]) -> T | None:

@@ -83,7 +83,7 @@ class Dialer:
         self._on_failed = on_failed
         self._places = places
         self._loop = loop
-        self._options = options
+        self.options = options
         self._tls = tls
         self.timeout_seconds = timeout_seconds
         self._preamble = preamble
@@ -187,7 +187,7 @@ class Dialer:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
-            self._options.apply(sock)
+            self.options.apply(sock)
             await connect_socket(self._loop, sock, (address, target.port))
         except OSError as error:
             sock.close()

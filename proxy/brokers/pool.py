@@ -45,7 +45,6 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TaskTurns
 from proxy.core.tasks import TaskScope
-from proxy.net.buffers.receive_buffers import UNBOUNDED, ReceiveBuffers
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
 
@@ -149,7 +148,6 @@ class BrokerPool:
         limits: PoolLimits,
         connect_frames: ConnectFrames,
         reports: BrokerReports,
-        buffers: ReceiveBuffers = UNBOUNDED,
     ) -> None:
         self._loop = loop
         self._connect_frames = connect_frames
@@ -165,7 +163,6 @@ class BrokerPool:
         self._pace = LinePace()
         self._limits = limits
         self._reports = reports
-        self.buffers = buffers
         self._scope = TaskScope(self._crashed)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
@@ -486,7 +483,7 @@ class BrokerPool:
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
         side = self._loop, self._shared, self._hangup, self, self._loop_budget
-        return BrokerConnection(*side, connect_frame, self.buffers)
+        return BrokerConnection(*side, connect_frame)
 
     # --- challenges -------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
 MOST_PASSWORD_THREADS: Final = 64
 # The size that the kernel is asked for where a connection has a small send buffer; the kernel doubles the size.
 SMALL_SEND_BUFFER_BYTES: Final = 16 * 1024
-# The same of a request connection to a broker and its receive buffer.
-SMALL_RECEIVE_BUFFER_BYTES: Final = 64 * 1024
+# A request connection to a broker has the answers of many clients in its receive buffer.
+BROKER_RECEIVE_TIMES: Final = 4
 # The beginning of the Java proxy's class names of providers, after the package; short names have none.
 _PROVIDER: Final = "AuthenticationProvider"
 # More threads than this move no more bytes: clients, brokers and the kernel's own work need processors, too.
@@ -143,16 +143,6 @@ class ConfigValues(ConfigKeys):
         limit = max(0, self.client_socket_send_memory_mb) * _MIB
         clients = self.max_concurrent_inbound_connections
         return 0 if beyond <= 0 or (clients and limit >= clients * beyond) else limit
-
-    @property
-    def receive_memory_bytes(self) -> int:
-        """Limit of what receive buffers of request connections take beyond small ones, in bytes.
-
-        0: each is large from its start. So it is where all of them large do not reach the limit.
-        """
-        beyond = 2 * (self.broker_socket_receive_buffer_bytes - SMALL_RECEIVE_BUFFER_BYTES)
-        limit = max(0, self.broker_socket_receive_memory_mb) * _MIB
-        return 0 if beyond <= 0 or limit >= self.broker_connections_total * beyond else limit
 
     @property
     def throttle_acts(self) -> bool:

@@ -30,7 +30,7 @@ EVERY_LINE = {
 }  # fmt: skip
 # Bounds in sum take the place of what each relay may hold.
 UNBOUNDED = {**EVERY_LINE, "relaySocketMemoryMB": -1, "relayMemoryPoolMB": -1, "clientSocketSendMemoryMB": -1,
-             "brokerSocketReceiveMemoryMB": -1, "maxConcurrentLookupRequestMB": -1}  # fmt: skip
+             "maxConcurrentLookupRequestMB": -1}  # fmt: skip
 # Keys that switch a line off are set; words are read in any case.
 FEWEST_LINES = {"controlSocketPath": "none", "topicListFairness": "FIFO", "proxyLogLevel": "0"}
 

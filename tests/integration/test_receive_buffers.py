@@ -6,16 +6,13 @@ import sys
 from contextlib import suppress
 from typing import Any
 
-from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.reload import apply
 from proxy.brokers.target import BrokerAddress
-from proxy.config.values import SMALL_RECEIVE_BUFFER_BYTES
 from proxy.core.log import open_log
 from proxy.overload.bounds import RECEIVED_BYTES
 from tests.integration.test_direct_mode import greet, joined
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import schema_frame
-from tests.support.proxies.proxy_under_test import LIST_BYTES, MIB, TOPIC, TOPICS, namespace, staged
+from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 KIB = 1024
 BOUND = 100 * KIB
@@ -90,32 +87,11 @@ async def test_a_port_that_opens_later_has_the_bound() -> None:
         assert opposite(client.sock) == 2 * BOUND
 
 
-async def test_a_request_connection_is_narrow_until_it_reads_a_large_answer_and_the_sum_is_kept() -> None:
-    small = 2 * SMALL_RECEIVE_BUFFER_BYTES
-    async with staged(brokerSocketReceiveMemoryMB=2, topicListMaxOutstandingPerBroker=64) as stage:
-        memory, client, port = stage.proxy.broker_side.pool.buffers.memory, await stage.connected(), stage.broker.port
+async def test_request_connections_have_four_times_what_clients_may_have() -> None:
+    async with staged(clientSocketSendBufferBytes=25_000) as stage:
+        client = await stage.connected()
         await client.lookup(TOPIC)
-        lookups = towards(port)
-        assert set(lookups.values()) == {small}
-        for number in range(5):
-            assert len((await client.topics(namespace(number))).topics) == TOPICS
-        now = towards(port)
-        (lists,) = now.keys() - lookups.keys()
-        assert now.items() >= lookups.items()
-        assert now[lists] > small
-        assert 0 < memory.used_bytes <= 2 * MIB
-        # Each role or purpose has connections of its own: a schema of the size of a list is such an answer, too.
-        schema = pb.Schema(name="s", type=pb.Schema.String, schema_data=bytes(LIST_BYTES))
-        stage.broker.answers.schemas[TOPIC] = [schema]
-        await client.send(schema_frame(client.next_id(), TOPIC))
-        assert len((await client.answer()).getSchemaResponse.schema.schema_data) == LIST_BYTES
-        later = towards(port)
-        (schemas,) = later.keys() - now.keys()
-        assert (later[lists], later[schemas]) == (small, now[lists])
-        assert memory.used_bytes <= 2 * MIB
-
-
-async def test_without_a_sum_request_connections_are_wide_from_their_start() -> None:
-    async with staged(brokerSocketReceiveMemoryMB=-1, brokerSocketReceiveBufferBytes=100_000) as stage:
-        await (await stage.connected()).lookup(TOPIC)
         assert set(towards(stage.broker.port).values()) == {200_000}
+        stage.change(clientSocketSendBufferBytes=50_000)
+        await client.topics(namespace(0))
+        assert set(towards(stage.broker.port).values()) == {200_000, 400_000}

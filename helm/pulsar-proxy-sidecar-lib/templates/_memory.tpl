@@ -116,19 +116,6 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- if not (include "pulsar-proxy-lib.sendMemory" .) -}}true{{- end -}}
 {{- end -}}
 
-{{- /* `true` if the large receive buffers of request connections have a sum that is less than all of them, and if not. */ -}}
-{{- define "pulsar-proxy-lib.receiveMemory" -}}
-{{- $memory := include "pulsar-proxy-lib.value" (dict "settings" . "key" "brokerSocketReceiveMemoryMB") -}}
-{{- if regexMatch "^0*[1-9][0-9]*$" $memory -}}
-  {{- $beyond := mul 2 (sub (int64 (include "pulsar-proxy-lib.int" (dict "settings" . "key" "brokerSocketReceiveBufferBytes"))) 65536) -}}
-  {{- $connections := int64 (include "pulsar-proxy-lib.int" (dict "settings" . "key" "brokerConnectionsTotal")) -}}
-  {{- if and (gt $beyond 0) (lt (mul 1048576 (int64 $memory)) (mul $connections $beyond)) -}}true{{- end -}}
-{{- end -}}
-{{- end -}}
-{{- define "pulsar-proxy-lib.noReceiveMemory" -}}
-{{- if not (include "pulsar-proxy-lib.receiveMemory" .) -}}true{{- end -}}
-{{- end -}}
-
 {{- /* `true` if the bytes of commands bound requests more than their number does, and if they do not. */ -}}
 {{- define "pulsar-proxy-lib.commandBytes" -}}
 {{- $bytes := include "pulsar-proxy-lib.value" (dict "settings" . "key" "maxConcurrentLookupRequestMB") -}}

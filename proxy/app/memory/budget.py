@@ -18,7 +18,7 @@ from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from proxy.config.values import SMALL_RECEIVE_BUFFER_BYTES, SMALL_SEND_BUFFER_BYTES
+from proxy.config.values import BROKER_RECEIVE_TIMES, SMALL_SEND_BUFFER_BYTES
 from proxy.net.buffers.tcp_buffers import TcpBuffers
 from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
@@ -107,8 +107,6 @@ class Fact(Enum):
     NO_SOCKET_BOUND = "noRelaySocketBound"
     SEND_MEMORY = "sendMemory"
     NO_SEND_MEMORY = "noSendMemory"
-    RECEIVE_MEMORY = "receiveMemory"
-    NO_RECEIVE_MEMORY = "noReceiveMemory"
     COMMAND_BYTES = "commandBytes"
     NO_COMMAND_BYTES = "noCommandBytes"
 
@@ -278,9 +276,7 @@ _CONNECTION_LINES: Final = (
           Part(MIB, (_HANDSHAKES,), (Fact.FORWARDS,)))),
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
-          Part(2, (_BROKERS, Config.broker_socket_receive_buffer_bytes), (Fact.NO_RECEIVE_MEMORY,)),
-          Part(2 * SMALL_RECEIVE_BUFFER_BYTES, (_BROKERS,), (Fact.RECEIVE_MEMORY,)),
-          Part(MIB, (nodes.RECEIVE_BUFFERS.key(),), (Fact.RECEIVE_MEMORY,))), Load.STORM),
+          Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
     Line("relay_log", "relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
@@ -403,13 +399,12 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
     `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """
     pool, bound = config.relay_pool_bytes > 0, config.relay_socket_bytes > 0
-    send, receive, commands = config.send_memory_bytes > 0, config.receive_memory_bytes > 0, _bounds_commands(config)
+    send, commands = config.send_memory_bytes > 0, _bounds_commands(config)
     facts = {
         Fact.EXPORTS: exports, Fact.FORWARDS: config.forwards_credentials, Fact.WEB_TARGETS: WebTargets.of(config).any,
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
         Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
         Fact.SEND_MEMORY: send, Fact.NO_SEND_MEMORY: not send,
-        Fact.RECEIVE_MEMORY: receive, Fact.NO_RECEIVE_MEMORY: not receive,
         Fact.COMMAND_BYTES: commands, Fact.NO_COMMAND_BYTES: not commands,
     }  # fmt: skip
     yield from _counted((line for line in LINES if line.load <= load), config, facts)

@@ -145,10 +145,6 @@ BROKERS: Final = Node(
     "connections to brokers", Config.broker_connections_total, "connections", "",
     "each broker, principal and purpose waits once; an idle connection ends for it",
 )  # fmt: skip
-RECEIVE_BUFFERS: Final = Node(
-    "large receive buffers", Config.broker_socket_receive_memory_mb, "bytes", "",
-    "resting buffers shrink; answers are read through small ones",
-)  # fmt: skip
 RELAY_POOL: Final = Node(
     "relay pool", Config.relay_memory_pool_mb, "bytes", "", "relays wait unread, and are read once each", "relay_pool"
 )
@@ -206,7 +202,6 @@ NODES: Final = (
     Node("ended connections", MOST_SOCKETS, "sockets", "", "who takes least is reset; their bytes have a bound, too"),
     BROKERS,
     Node("connections of a broker, principal, purpose", CONNECTIONS_A_KEY, "connections", "", "questions share them"),
-    RECEIVE_BUFFERS,
     Node("dials", MOST_DIALS, "dials", _NETWORK,
          "to hosts that clients make up; the oldest of who has more than its share end for others"),
     Node("names", NAMES_AT_ONCE, "queries", _NETWORK,

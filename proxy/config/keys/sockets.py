@@ -12,26 +12,15 @@ class SocketKeys:
     client_socket_send_buffer_bytes = Key(
         "clientSocketSendBufferBytes", 262_144, whole(0, 1 << 30), section=SOCKETS, unit=BYTES, dynamic=True,
         doc="Largest kernel send buffer of a lookup connection, charged to the cgroup; the kernel doubles the size. "
-        "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). 0: the kernel's "
-        "choice.",
+        "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). The receive "
+        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is four times as "
+        "large. 0: the kernel's choice for both.",
     )  # fmt: skip
     client_socket_send_memory_mb = Key(
         "clientSocketSendMemoryMB", 512, whole(-1, 1 << 20), section=SOCKETS, unit=MIB, dynamic=True,
         doc="Memory that the kernel's send buffers of all lookup-mode connections may take beyond 32 KiB each. Answers "
         "that find none wait a moment, and are then written with a smaller buffer. -1 or 0: no bound in sum, each "
         "connection has clientSocketSendBufferBytes from its start; so it is, too, where that is no more.",
-    )  # fmt: skip
-    broker_socket_receive_buffer_bytes = Key(
-        "brokerSocketReceiveBufferBytes", 1_048_576, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
-        doc="Largest kernel receive buffer of a request connection to a broker, which fills up while the proxy waits "
-        "for memory; the kernel doubles the size. A connection begins with 64 KiB, and gets this for a large answer "
-        "(brokerSocketReceiveMemoryMB). 0: the kernel's choice.",
-    )  # fmt: skip
-    broker_socket_receive_memory_mb = Key(
-        "brokerSocketReceiveMemoryMB", -1, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
-        doc="Memory that the kernel's receive buffers of all request connections to brokers may take beyond 128 KiB "
-        "each. Answers that find none are read through a small buffer. -1 or 0: no bound in sum, each connection has "
-        "brokerSocketReceiveBufferBytes from its start; so it is, too, where that is no more.",
     )  # fmt: skip
     relay_buffer_bytes = Key(
         "relayBufferBytes", 262_144, whole(65_536, 1 << 24), section=SOCKETS, unit=BYTES,

@@ -22,7 +22,7 @@ def budget(**keys: object) -> tuple[dict[str, int], int]:
 
 
 # The defaults of the versions before the sums: each connection counts with the most that it may have.
-UNBOUNDED = {"relayMemoryPoolMB": -1, "clientSocketSendMemoryMB": -1, "brokerSocketReceiveMemoryMB": -1,
+UNBOUNDED = {"relayMemoryPoolMB": -1, "clientSocketSendMemoryMB": -1,
              "maxConcurrentLookupRequestMB": -1}  # fmt: skip
 
 
