@@ -10,9 +10,10 @@ from typing import Any, Final
 
 from benchmarks.ladder import machine
 from benchmarks.overload_real.samples import BusyCores, Sample
-from benchmarks.overload_real.scene import LANGUAGES, MIB, NEIGHBOUR, SAMPLE_SECONDS, Scene, Size, scene
+from benchmarks.overload_real.scene import LANGUAGES, MIB, NEIGHBOUR, Scene, Size, scene
 from proxy.config.config import Config
 from proxy.overload.bounds import RECEIVED_BYTES
+from proxy.overload.settings import SAMPLE_SECONDS
 from tests.pulsar.standalone import Broker
 
 Json = dict[str, Any]

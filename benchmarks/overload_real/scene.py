@@ -28,7 +28,6 @@ MIB: Final = 1 << 20
 LANGUAGES: Final = ("java", "python")
 NEIGHBOUR: Final = "neighbour"
 NEIGHBOUR_RATE: Final = 1000
-SAMPLE_SECONDS: Final = 0.5
 UNSENT_BYTES: Final = 2 * MIB
 
 
@@ -91,7 +90,6 @@ class Scene:
         return {
             "overloadThrottleEnabled": "true",
             "overloadSignals": "proxy",
-            "overloadSampleMillis": str(round(SAMPLE_SECONDS * 1000)),
             "relayUnsentBytes": str(UNSENT_BYTES),
             "eventLogDirectory": str(self._directory / "events"),
         }

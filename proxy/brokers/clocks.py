@@ -7,6 +7,8 @@ from proxy.config.config import Config
 
 # A connection that nobody used for so long is closed: the next storm has those of the last, and no more.
 IDLE_SECONDS: Final = 60.0
+# A broker has the time of the request, and no less than this: one that only rests keeps its connection.
+ANSWER_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,6 @@ class BrokerClocks:
         """Return the times of a configuration."""
         return cls(
             keep_alive_seconds=config.keep_alive_interval_seconds,
-            answer_timeout_seconds=config.seconds(Config.topic_list_broker_answer_timeout_millis),
+            answer_timeout_seconds=max(ANSWER_SECONDS, config.seconds(Config.topic_list_request_timeout_millis)),
             idle_seconds=IDLE_SECONDS,
         )

@@ -289,7 +289,7 @@ class BrokerConnection(BrokerEndpoint):
             overdue.append(question)
         if overdue:
             # A single call for all: the owner fails the first few of each call without a wait.
-            error = QuestionUnanswered("the broker left a question unanswered (topicListBrokerAnswerTimeoutMillis)")
+            error = QuestionUnanswered("the broker left a question unanswered for 30 s or more")
             self._owner.fail(overdue, error)
         return silent or (bool(self._given_up) and ping_unanswered)
 

@@ -284,9 +284,7 @@ def _check_overload(loader: Loader, config: ConfigValues) -> None:
     change = ConfigKeys.adaptive_publisher_throttling_max_rate_change_factor
     if config.value(change) <= 0:
         loader.fault(change, "0", "more than 0: rates could never change")
-    drip, pause = ConfigKeys.overload_drip_millis, ConfigKeys.overload_max_pause_millis
-    if config.value(pause) < config.value(drip):
-        loader.fault(pause, str(config.value(pause)), f"at least {drip.name} ({config.value(drip)})")
+    pause = ConfigKeys.overload_max_pause_millis
     if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
         return
     if config.overload_throttle_enabled and config.value(pause) >= _SEND_TIMEOUT_MILLIS:

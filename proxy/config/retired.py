@@ -75,4 +75,11 @@ RETIRED: Final = {
     "brokerSocketReceiveBufferBytes": _always(
         "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes"
     ),
+    "topicListBrokerAnswerTimeoutMillis": _always(
+        "30000", "a broker has 30 s to answer, or topicListRequestTimeoutMillis if that is more"
+    ),
+    "overloadSampleMillis": _always("500", "memory is looked at each 500 ms while a throttle is enabled"),
+    "overloadDripMillis": _always(
+        "5000", "a paused connection passes a frame each quarter of overloadMaxPauseMillis, 5 s at most"
+    ),
 }

@@ -9,6 +9,11 @@ from proxy.overload.samples import Marks
 from proxy.overload.threshold import ThresholdSettings
 from proxy.overload.topic_choice import TopicChoice
 
+# Memory of this proxy is looked at so often.
+SAMPLE_SECONDS: Final = 0.5
+# A paused connection passes a frame so often, or each quarter of the longest pause if that is less: both ends of a
+# connection give it up after 30 s at the earliest.
+DRIP_SECONDS: Final = 5.0
 # Each broker is asked so often: its metrics are a large answer.
 BROKER_SECONDS: Final = 3.0
 # Questions for the backlog of topics, a second.
@@ -31,7 +36,7 @@ class OverloadSettings:
     def of(cls, config: Config) -> Self:
         """Return the settings of a configuration."""
         return cls(
-            sample_seconds=config.seconds(Config.overload_sample_millis),
+            sample_seconds=SAMPLE_SECONDS,
             watches_proxy=config.overload_signals != "brokers",
             watches_brokers=config.overload_signals != "proxy",
             threshold=_threshold(config),
@@ -42,10 +47,11 @@ class OverloadSettings:
 
 
 def _threshold(config: Config) -> ThresholdSettings:
+    longest = config.seconds(Config.overload_max_pause_millis)
     return ThresholdSettings(
         marks=Marks(config.overload_memory_high_watermark, config.overload_memory_low_watermark),
-        drip_seconds=config.seconds(Config.overload_drip_millis),
-        max_pause_seconds=config.seconds(Config.overload_max_pause_millis),
+        drip_seconds=min(DRIP_SECONDS, longest / 4),
+        max_pause_seconds=longest,
         read_bytes=config.relay_buffer_bytes,
         enabled=config.overload_throttle_enabled,
         observe_only=config.overload_throttle_observe_only,

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from proxy.app import proxy as app
+from proxy.brokers.clocks import ANSWER_SECONDS
 from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.telemetry.events import topic_sink
@@ -45,7 +46,6 @@ def short_clocks() -> dict[str, int]:
     """Return the proxy's clocks in their proportions, so much shorter that a test can wait for each of them."""
     shorter = (
         "brokerProxyReadTimeoutMs",
-        "topicListBrokerAnswerTimeoutMillis",
         "topicListRequestTimeoutMillis",
         "topicListWriteStallTimeoutMillis",
     )
@@ -194,6 +194,8 @@ async def scene(flow: Flow, directory: Path, *, short: bool) -> AsyncIterator[Sc
             )
         )
         broker_way.target_port = stage.broker.port
+        if short:
+            stage.give_up_after(patient(ANSWER_SECONDS / SHORTER))
         at = Scene(stage, client_way, broker_way, own_way, echoing.port, files)
         if judge is not None:
             at.court = Court(stage, judge)

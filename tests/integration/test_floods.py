@@ -24,7 +24,7 @@ from proxy.requests import broker_turns
 from proxy.requests.forwarding import ForwardedRequest
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame, topics_frame
-from tests.support.patience import patient_millis
+from tests.support.patience import patient
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
@@ -102,12 +102,9 @@ async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
 
     async with (
         raw_broker(serve) as broker,
-        staged(
-            broker_port=broker.port,
-            topicListBrokerAnswerTimeoutMillis=patient_millis(1500),
-        ) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
-        stage.change_pool(per_key=1)
+        stage.give_up_after(patient(1.5), per_key=1)
         left, served = await stage.connected(), await stage.connected()
         await left.send(lookup_frame(1, left_topic))
         counters = stage.proxy.counters.brokers
@@ -325,15 +322,16 @@ async def test_when_a_broker_stands_still_its_questions_fail_a_few_in_an_iterati
 
     async with (
         raw_broker(serve) as broker,
-        staged(broker_port=broker.port, topicListBrokerAnswerTimeoutMillis=600_000) as stage,
+        staged(broker_port=broker.port) as stage,
     ):
+        stage.give_up_after(600.0)
         clients = [await stage.connected() for _ in range(3)]
         for client in clients:
             await client.send(b"".join(lookup_frame(number + 1, TOPIC) for number in range(ASKED_AT_ONCE)))
         await stage.until(lambda: stage.outstanding == 3 * ASKED_AT_ONCE, "questions at the broker")
         failed = Iterations()
         noted(monkeypatch, SmallRequest, "failed", failed)
-        stage.change(topicListBrokerAnswerTimeoutMillis=1)
+        stage.give_up_after(0.001)
         for client in clients:
             for _ in range(ASKED_AT_ONCE):
                 assert (await client.answer()).lookupTopicResponse.error == ServerError.ServiceNotReady

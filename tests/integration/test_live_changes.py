@@ -61,14 +61,13 @@ CHANGED: Final = {
     "topicListSpillMaxMB": "7", "topicListUnprovenReadersMemoryPercent": "25",
     "topicListWriteStallTimeoutMillis": "7000", "topicListWriteMinBytesPerSecond": "7000",
     "watchTopicListLimitEnabled": "false",
-    "topicListMaxOutstandingPerBroker": "3", "topicListBrokerAnswerTimeoutMillis": "900",
-    "brokerConnectionsTotal": "9",
+    "topicListMaxOutstandingPerBroker": "3", "brokerConnectionsTotal": "9",
     "clientSocketSendBufferBytes": "65536", "clientSocketSendMemoryMB": "7", "shutdownPreDrainMillis": "100",
     "proxyLogLevel": "2", "shutdownDrainMillis": "100", "logLevel": "warning", "logLevelByComponent": "net=debug",
     "connectionLogPercent": "100.0", "overloadSignals": "proxy",
-    "overloadSampleMillis": "250", "overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true",
+    "overloadThrottleEnabled": "true", "overloadThrottleObserveOnly": "true",
     "overloadMemoryHighWatermark": "0.9", "overloadMemoryLowWatermark": "0.5",
-    "overloadDripMillis": "4000", "overloadMaxPauseMillis": "15000",
+    "overloadMaxPauseMillis": "15000",
 }  # fmt: skip
 LIMITS: Final = {
     "topic_list_heap_memory_limit_bytes": 8 * MIB, "topic_list_direct_memory_limit_bytes": 8 * MIB,

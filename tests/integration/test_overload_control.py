@@ -48,7 +48,7 @@ async def test_a6_throttles_that_are_off_are_not_there() -> None:
 async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
     async with staged() as stage:
         counters = stage.proxy.counters
-        stage.change(**{THRESHOLD: "true", "overloadSampleMillis": "50", "overloadSignals": "proxy"})
+        stage.change(**{THRESHOLD: "true", "overloadSignals": "proxy"})
         await stage.until(lambda: counters.overload.threshold.evaluations > 1, "samples")
         assert counters.overload.threshold.failures == 0
         assert "pulsar_proxy_overload_state" in names(stage)
@@ -71,7 +71,7 @@ async def test_memory_of_this_machine_and_of_brokers_is_read_while_a_throttle_on
     async with fake_web_broker() as broker:
         answering(broker, metrics=METRICS)
         async with staged(
-            overloadThrottleEnabled="true", overloadThrottleObserveOnly="true", overloadSampleMillis=50,
+            overloadThrottleEnabled="true", overloadThrottleObserveOnly="true",
             brokerWebServiceURL=broker.url,
         ) as stage:  # fmt: skip
             overload = stage.proxy.counters.overload

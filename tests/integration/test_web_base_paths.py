@@ -14,7 +14,7 @@ LIST = "/admin/v2/namespaces/demo/ns/topics?mode=ALL"
 WEBSOCKET = "/ws/v2/producer/persistent/t/n/topic?token=t"
 FUNCTIONS = "/admin/v3/functions/t/n"
 OWN = {"brokerClientAuthenticationPlugin": "token", "brokerClientAuthenticationParameters": "token:own"}
-WATCHED = {"overloadThrottleEnabled": "true", "overloadSignals": "brokers", "overloadSampleMillis": "50"}
+WATCHED = {"overloadThrottleEnabled": "true", "overloadSignals": "brokers"}
 
 
 @pytest.mark.parametrize(

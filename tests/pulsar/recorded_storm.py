@@ -40,7 +40,6 @@ _KEYS: Final = {
     "topicListMaxAnswerBytes": "400000",
     # A slow machine must be neither what refuses nor what closes a connection.
     "topicListRequestTimeoutMillis": "110000",
-    "topicListBrokerAnswerTimeoutMillis": "110000",
     "keepAliveIntervalSeconds": "3600",
     "topicListWriteStallTimeoutMillis": "0",
     "topicListWriteMinBytesPerSecond": "0",

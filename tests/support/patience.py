@@ -24,7 +24,6 @@ _CLOCKS: Final = frozenset(
         "handshakeTimeoutMillis",
         "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis",
         "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis",
-        "topicListBrokerAnswerTimeoutMillis",
         "topicListRequestTimeoutMillis",
         "topicListWriteStallTimeoutMillis",
     )

@@ -119,11 +119,6 @@ class BrokerKeys:
         doc="Requests for topic lists that a broker gets at the same time; over HTTP all brokers together, and clients "
         "of one address seven eighths of that.",
     )  # fmt: skip
-    topic_list_broker_answer_timeout_millis = Key(
-        "topicListBrokerAnswerTimeoutMillis", 30_000, whole(1, HOUR_MILLIS), section=BROKER_REQUESTS,
-        unit=MILLIS, dynamic=True,
-        doc="Time limit for the first byte of a broker's answer to a request.",
-    )  # fmt: skip
     broker_connections_total = Key(
         "brokerConnectionsTotal", 256, whole(1, 65_536), section=BROKER_REQUESTS, unit="connections",
         dynamic=True,

@@ -15,10 +15,6 @@ class OverloadKeys:
         "container. `brokers`: that of the brokers in brokerWebServiceURL, and the backlog of topics. `both`: the "
         "fuller of the two counts.",
     )  # fmt: skip
-    overload_sample_millis = Key(
-        "overloadSampleMillis", 500, whole(50, MINUTE_MILLIS), section=OVERLOAD, unit=MILLIS, dynamic=True,
-        doc="Time between two looks at memory while a throttle is enabled.",
-    )  # fmt: skip
     overload_throttle_enabled = Key(
         "overloadThrottleEnabled", False, boolean(), section=OVERLOAD, dynamic=True,
         doc="Do not read producing connections while memory is above overloadMemoryHighWatermark. Consumers, "
@@ -37,15 +33,12 @@ class OverloadKeys:
         "overloadMemoryLowWatermark", 0.75, fraction(), section=OVERLOAD, dynamic=True,
         doc="Part of the limit below which producing connections are read again, a few at a time.",
     )  # fmt: skip
-    overload_drip_millis = Key(
-        "overloadDripMillis", 5000, whole(100, 25_000), section=OVERLOAD, unit=MILLIS, dynamic=True,
-        doc="A paused connection passes one whole frame each time, so that its keep-alive does not end it: a quarter "
-        "of the time for a connection that consumes as well, five times as long after a frame above 64 KiB.",
-    )  # fmt: skip
     overload_max_pause_millis = Key(
         "overloadMaxPauseMillis", 20_000, whole(100, 10 * MINUTE_MILLIS), section=OVERLOAD, unit=MILLIS, dynamic=True,
         doc="A connection that is paused for so long passes some bytes more, which are counted, unless memory is above "
-        "0.95 of the limit. Keep it below the sendTimeout of the clients (30 s).",
+        "0.95 of the limit. Keep it below the sendTimeout of the clients (30 s). For its keep-alive it passes a whole "
+        "frame each quarter of this, 5 s at most: a quarter of that time for a connection that consumes as well, five "
+        "times as long after a frame above 64 KiB.",
     )  # fmt: skip
     adaptive_publisher_throttling_enabled = Key(
         "adaptivePublisherThrottlingEnabled", False, boolean(), section=OVERLOAD, dynamic=True,

@@ -45,8 +45,8 @@ class TopicListKeys:
         "topicListRequestTimeoutMillis", 28_000, whole(1, HOUR_MILLIS), section=TOPIC_LISTS, unit=MILLIS,
         dynamic=True,
         doc="Time limit of a request from its arrival to the first byte of its answer, all waits included; also for "
-        "lookups and schemas. A list that has moved to topicListSpillDirectory has no limit. Keep it below the "
-        "clients' 30 s.",
+        "lookups and schemas. A list that has moved to topicListSpillDirectory has no limit. A broker has 30 s to "
+        "answer, or this if it is more. Keep it below the clients' 30 s.",
     )  # fmt: skip
     topic_list_max_answer_bytes = Key(
         "topicListMaxAnswerBytes", None, whole_or_blank(1024, LARGEST), section=TOPIC_LISTS, unit=BYTES,

@@ -19,6 +19,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.proxy import Proxy
 from proxy.app.reload import apply
+from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.pool import PoolLimits
 from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.topics import GeneratedTopics, TopicStore
@@ -108,8 +109,13 @@ class Stage:
         return client
 
     def change_pool(self, **limits: Any) -> None:
-        """Give the pool of broker connections other limits than the proxy has; the next change of a key ends that."""
+        """Give the pool of broker connections other limits than the proxy has."""
         self.proxy.broker_side.pool.apply(replace(PoolLimits.of(self.proxy.config), **limits))
+
+    def give_up_after(self, seconds: float, **limits: Any) -> None:
+        """Let a broker leave a question unanswered for so long."""
+        clocks = replace(BrokerClocks.of(self.proxy.config), answer_timeout_seconds=seconds)
+        self.change_pool(clocks=clocks, **limits)
 
     def hear_everything(self) -> None:
         """Let clients send what nobody answers at any rate: a flood is heard without a pause."""

@@ -20,7 +20,6 @@ def test_marks_in_the_wrong_order_are_all_told_at_once() -> None:
         adaptivePublisherThrottlingMemoryLowWatermarkPct="0.85",
         adaptivePublisherThrottlingBacklogLowWatermarkPct="1",
         adaptivePublisherThrottlingMaxRateChangeFactor="0",
-        overloadMaxPauseMillis="200",
     )
     assert found == {
         "overloadMemoryLowWatermark": "0.9: less than overloadMemoryHighWatermark (0.85)",
@@ -29,7 +28,6 @@ def test_marks_in_the_wrong_order_are_all_told_at_once() -> None:
         "adaptivePublisherThrottlingBacklogLowWatermarkPct": "1: less than "
         "adaptivePublisherThrottlingBacklogHighWatermarkPct (0.9)",
         "adaptivePublisherThrottlingMaxRateChangeFactor": "0: more than 0: rates could never change",
-        "overloadMaxPauseMillis": "200: at least overloadDripMillis (5000)",
     }
 
 
