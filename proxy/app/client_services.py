@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
@@ -36,8 +36,6 @@ from proxy.telemetry.refusals import RefusalLog
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
     from proxy.requests.request_bytes import RequestBytes
-
-MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,16 +90,11 @@ def client_services(parts: ClientParts) -> ClientServices:
     )
 
 
-def apply_handshake_memory(
-    handshakes: AsyncSemaphore, authentication: ClientAuthentication | None, config: Config
-) -> None:
-    """Apply the limit of the memory for large frames before CONNECTED, and how long they wait for it; the limit is also
-    that of large credentials which are kept.
-    """
-    handshakes.set_limit(config.max_handshake_in_flight_mem_size_mb * MIB)
+def limit_handshakes(handshakes: AsyncSemaphore, authentication: ClientAuthentication | None, limit: int) -> None:
+    """Set the memory for large frames before CONNECTED, which is also that of large credentials that are kept."""
+    handshakes.set_limit(limit)
     if authentication is not None:
-        authentication.holders.kept.memory.set_limit(handshakes.limit)
-    handshakes.timeout_seconds = config.seconds(Config.handshake_timeout_millis)
+        authentication.holders.kept.memory.set_limit(limit)
 
 
 def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
@@ -110,10 +103,11 @@ def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
     The queue needs no bound of its own: each waiter is a connection that is not read.
     """
     waits = LimiterMetrics(parts.loop.time)
+    seconds = parts.config.seconds(Config.handshake_timeout_millis)
     handshakes = AsyncSemaphore(
-        "handshake", 0, max_queue=0, timeout_seconds=0, clock=parts.loop, observer=waits, share_by_key=True
+        "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=parts.loop, observer=waits, share_by_key=True
     )
-    apply_handshake_memory(handshakes, parts.identities.clients, parts.config)
+    limit_handshakes(handshakes, parts.identities.clients, parts.config.handshake_bytes)
     return handshakes, waits
 
 

@@ -17,7 +17,7 @@ from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
 from protocol.proxy_header import ProxyHeader
 from proxy.app.broker_side import BrokerSide, DialSettings, TargetLists
-from proxy.app.client_services import ClientParts, client_services, make_recorder
+from proxy.app.client_services import ClientParts, client_services, limit_handshakes, make_recorder
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
@@ -340,6 +340,7 @@ class Proxy:
         yield LivePart(WatchSettings.of, self.watch_limits.apply)
         yield LivePart(_places_and_seconds, self._apply_requests)
         yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
+        yield LivePart(lambda config: config.handshake_bytes, self._apply_handshakes)
         yield LivePart(SendSettings.of, self.services.send_buffers.apply)
         yield LivePart(PoolLimits.of, side.pool.apply)
         yield LivePart(DialSettings.of, side.apply_dials)
@@ -370,6 +371,9 @@ class Proxy:
         most, seconds = settings
         self.services.requests.lookups.apply(most, seconds)
         self.services.requests.schemas.apply(seconds)
+
+    def _apply_handshakes(self, limit: int) -> None:
+        limit_handshakes(self.services.handshakes, self.services.authentication, limit)
 
     def _apply_clients(self, settings: tuple[ClientLimits, SessionLimits]) -> None:
         self.services.limits, sessions = settings

@@ -51,7 +51,7 @@ class KeptCredentials:
                 detail = (
                     f"no memory to keep credentials of {above + FREE_BYTES} bytes for brokers: clients keep"
                     f" {self.memory.held} of {self.memory.limit} bytes above {FREE_BYTES} each"
-                    " (maxHandshakeInFlightMemSizeMB)"
+                    " (maxTopicListInFlightDirectMemSizeMB)"
                 )
                 raise AuthenticationFailed(detail, busy=True)
             kept = self._kept[principal] = _Kept(principal, permit)

@@ -82,4 +82,7 @@ RETIRED: Final = {
     "overloadDripMillis": _always(
         "5000", "a paused connection passes a frame each quarter of overloadMaxPauseMillis, 5 s at most"
     ),
+    "maxHandshakeInFlightMemSizeMB": _always(
+        "16", "large CONNECT commands have an eighth of maxTopicListInFlightDirectMemSizeMB, beside it"
+    ),
 }

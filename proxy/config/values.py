@@ -16,6 +16,10 @@ _PER_SECOND = {MILLIS: 1000, SECONDS: 1}
 MOST_PASSWORD_THREADS: Final = 64
 # The size that the kernel is asked for where a connection has a small send buffer; the kernel doubles the size.
 SMALL_SEND_BUFFER_BYTES: Final = 16 * 1024
+# Large CONNECT commands have as much beside this part of direct memory, and so have large credentials that are kept.
+HANDSHAKE_PART: Final = 8
+# Without a limit of direct memory: before CONNECTED everybody is a stranger.
+_HANDSHAKE_BYTES: Final = 16 * _MIB
 # A request connection to a broker has the answers of many clients in its receive buffer.
 BROKER_RECEIVE_TIMES: Final = 4
 # The beginning of the Java proxy's class names of providers, after the package; short names have none.
@@ -116,6 +120,11 @@ class ConfigValues(ConfigKeys):
     def direct_limit_bytes(self) -> int:
         """Limit for encoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
+
+    @property
+    def handshake_bytes(self) -> int:
+        """Limit for CONNECT commands above 4096 bytes, and for large credentials that are kept, each in bytes."""
+        return self.direct_limit_bytes // HANDSHAKE_PART or _HANDSHAKE_BYTES
 
     @property
     def relay_pool_bytes(self) -> int:

@@ -48,7 +48,7 @@ class Stage(Enum):
     HANDSHAKE = (
         "refused_handshake",
         "Failed because the memory for large CONNECT commands is in use",
-        "maxHandshakeInFlightMemSizeMB",
+        "maxTopicListInFlightDirectMemSizeMB",
     )
 
     def __init__(self, outcome: str, refusal: str, key: str) -> None:

@@ -26,7 +26,7 @@ from tests.support.proxies.proxy_under_test import MIB, TOPIC, namespace
 KIB = 1024
 LARGEST = 64 * KIB
 BIG = 60 * KIB
-SMALL_MEMORY: dict[str, Any] = {"maxHandshakeInFlightMemSizeMB": 1, **FORWARDING}
+SMALL_MEMORY: dict[str, Any] = {"maxTopicListInFlightDirectMemSizeMB": 8, **FORWARDING}
 # Of one network.
 FIT = (MIB - MIB // KEPT_OF) // (BIG - FREE_BYTES)
 sizes = pytest.mark.parametrize("size", [4 * KIB, 4 * KIB + 1, 9 * KIB, BIG, LARGEST])

@@ -57,7 +57,7 @@ CHANGED: Final = {
     "handshakeTimeoutMillis": "1500", "keepAliveIntervalSeconds": "1800",
     "topicListRequestTimeoutMillis": "9000",
     "topicListMaxAnswerBytes": "5000", "topicListCoalescingEnabled": "false", "topicListSharedBy": "role",
-    "topicListFairness": "tenant", "topicListMaxMemoryPercentPerKey": "30", "maxHandshakeInFlightMemSizeMB": "8",
+    "topicListFairness": "tenant", "topicListMaxMemoryPercentPerKey": "30",
     "topicListSpillMaxMB": "7", "topicListUnprovenReadersMemoryPercent": "25",
     "topicListWriteStallTimeoutMillis": "7000", "topicListWriteMinBytesPerSecond": "7000",
     "watchTopicListLimitEnabled": "false",

@@ -232,10 +232,10 @@ async def test_a_thousand_idle_connections_cost_8_kib_each(tmp_path: Path) -> No
 
 
 async def test_large_frames_that_never_end_hold_no_more_than_their_limits_and_one_growth(tmp_path: Path) -> None:
-    connections, direct, handshakes = 300, 10, 2
+    connections, direct, handshakes = 300, 16, 2
     connect = connect_frame(auth_data=bytes(60 * KIB))
     request = new_schema_frame(1, TOPIC, MIB - KIB)
-    keys = {"handshakeTimeoutMillis": 60_000, "maxHandshakeInFlightMemSizeMB": handshakes, **limits(1, direct)}
+    keys = {"handshakeTimeoutMillis": 60_000, **limits(1, direct)}
     async with weighed(tmp_path, **keys) as proxy:
         for _ in range(connections // 2):
             proxy.push(await proxy.client(), connect[: len(connect) // 2])

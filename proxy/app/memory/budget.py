@@ -18,7 +18,7 @@ from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from proxy.config.values import BROKER_RECEIVE_TIMES, SMALL_SEND_BUFFER_BYTES
+from proxy.config.values import BROKER_RECEIVE_TIMES, HANDSHAKE_PART, SMALL_SEND_BUFFER_BYTES
 from proxy.net.buffers.tcp_buffers import TcpBuffers
 from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
@@ -172,7 +172,6 @@ _BROKERS: Final = nodes.BROKERS.key()
 _REQUESTS: Final = nodes.LOOKUPS.key()
 _HEAP: Final = nodes.HEAP.key()
 _DIRECT: Final = nodes.DIRECT.key()
-_HANDSHAKES: Final = nodes.HANDSHAKES.key()
 _SEND: Final = nodes.SEND_BUFFERS.key()
 _POOL: Final = nodes.RELAY_POOL.key()
 _SOCKETS: Final = nodes.RELAY_SOCKETS.key()
@@ -221,8 +220,8 @@ _CONNECTION_LINES: Final = (
          (Part(CONNECTION_AT_REST_BYTES, (_CLIENTS,)),), Load.REST),
     Line("unfinished_frames", "unfinished frames, unread answers", _CLIENTS.name,
          (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
-    Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _HANDSHAKES.name,
-         (Part(MIB, (_HANDSHAKES,)),), Load.STORM),
+    Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _DIRECT.name,
+         (Part(MIB // HANDSHAKE_PART, (_DIRECT,)),), Load.STORM),
     # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
     # Growth of a single frame at a time may overshoot, in each memory.
     Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
@@ -271,9 +270,9 @@ _CONNECTION_LINES: Final = (
          (Part(MIB, (_SOCKETS,), (Fact.SOCKET_BOUND,)),)),
     Line("ended_connections", "ended connections, unsent bytes", _CLIENTS.name,
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
-    Line("forwarded_credentials", "credentials to forward", _HANDSHAKES.name,
+    Line("forwarded_credentials", "credentials to forward", _CLIENTS.name,
          (Part(FREE_BYTES, (_CLIENTS,), (Fact.FORWARDS,)), Part(MAX_AUTH_DATA_BYTES, (_BROKERS,), (Fact.FORWARDS,)),
-          Part(MIB, (_HANDSHAKES,), (Fact.FORWARDS,)))),
+          Part(MIB // HANDSHAKE_PART, (_DIRECT,), (Fact.FORWARDS,)))),
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes))), Load.STORM),

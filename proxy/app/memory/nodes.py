@@ -13,6 +13,7 @@ from proxy.clients.large_frames import SHARE_PART as FRAMES_PART
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.clients.services import MOST_OUTSTANDING
 from proxy.config.config import Config
+from proxy.config.values import HANDSHAKE_PART
 from proxy.config.keys.key import Key
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.net.away import MOST_BODIES
@@ -87,10 +88,6 @@ CLIENTS: Final = Node(
     "clients", Config.max_concurrent_inbound_connections, "connections", _NETWORK,
     "a newcomer ends who is silent or idle, else who works, of the network with most; or is refused",
 )  # fmt: skip
-HANDSHAKES: Final = Node(
-    "handshake", Config.max_handshake_in_flight_mem_size_mb, "bytes", _NETWORK,
-    "large frames before CONNECTED wait unread; who stops sending meanwhile is refused", "handshake_frames",
-)  # fmt: skip
 LOOKUPS: Final = Node(
     "lookups", Config.max_concurrent_lookup_requests, "requests", "",
     "refused; while a quarter is left, connections with many requests are not read",
@@ -121,6 +118,10 @@ DIRECT: Final = Node(
     "direct", Config.max_topic_list_in_flight_direct_mem_size_mb, "bytes", _LISTS,
     "growth first, then newcomers; refused as for heap; who holds it and does not read is ended", "encoded_lists",
     lists=True,
+)  # fmt: skip
+HANDSHAKES: Final = Node(
+    "handshake", PartOf(DIRECT, 1 / HANDSHAKE_PART), "bytes", _NETWORK,
+    "large frames before CONNECTED, beside it, wait unread; who stops sending meanwhile is refused", "handshake_frames",
 )  # fmt: skip
 SILENT: Final = Node(
     "direct for unproven readers",

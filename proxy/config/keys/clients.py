@@ -55,12 +55,6 @@ class ClientKeys:
         "handshakeTimeoutMillis", 10_000, whole(1, HOUR_MILLIS), section=CLIENTS, unit=MILLIS, dynamic=True,
         doc="Time limit from the TCP connection to the end of the client's handshake.",
     )  # fmt: skip
-    max_handshake_in_flight_mem_size_mb = Key(
-        "maxHandshakeInFlightMemSizeMB", 16, whole(1, 1_048_576), section=CLIENTS, unit="MiB", dynamic=True,
-        doc="Memory for CONNECT commands above 4096 bytes until they are served; clients that wait for it take turns "
-        "by address. As much again is for credentials above 4096 bytes that are kept to be forwarded, equal ones once; "
-        "a client that finds none is told to come again.",
-    )  # fmt: skip
     keep_alive_interval_seconds = Key(
         "keepAliveIntervalSeconds", 30, whole(0, 3600), since="pulsar", section=CLIENTS, unit=SECONDS,
         dynamic=True,

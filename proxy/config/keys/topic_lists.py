@@ -18,8 +18,10 @@ class TopicListKeys:
     max_topic_list_in_flight_direct_mem_size_mb = Key(
         "maxTopicListInFlightDirectMemSizeMB", 100, whole(0, 1_048_576), since="pip-442", section=TOPIC_LISTS,
         unit="MiB", dynamic=True,
-        doc="Memory for encoded topic lists that clients have not received yet. 0: no limit, so the proxy's memory "
-        "is not bounded.",
+        doc="Memory for encoded topic lists that clients have not received yet. Beside it, an eighth as much is for "
+        "CONNECT commands above 4096 bytes until they are served, in turns by address, and as much again for "
+        "credentials above 4096 bytes that are kept to be forwarded, equal ones once. 0: no limit, so the proxy's "
+        "memory is not bounded.",
     )  # fmt: skip
     max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis = Key(
         "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis", 25_000, whole(0, HOUR_MILLIS),

@@ -81,8 +81,8 @@ def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() 
     ("key", "owner", "with_shares"),
     [
         ("maxTopicListInFlightHeapMemSizeMB", "decoded topic lists", 230),
-        # Beside direct memory there is the share of large questions, a quarter of it.
-        ("maxTopicListInFlightDirectMemSizeMB", "encoded topic lists", 280),
+        # Beside direct memory there are the shares of large questions, a quarter, and of large CONNECTs, an eighth.
+        ("maxTopicListInFlightDirectMemSizeMB", "encoded topic lists", 305),
     ],
 )
 def test_a_limit_in_megabytes_counts_as_it_is(key: str, owner: str, with_shares: int) -> None:
