@@ -11,8 +11,8 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, NoReturn, Self
 
-from proxy.config.checks import cross_check
 from proxy.config.keys.key import Key
+from proxy.config.rules import judge
 from proxy.config.sources import (
     REVERSE_PROXY_PREFIX,
     ConfigError,
@@ -178,7 +178,7 @@ class Config(ConfigValues):
         routes = loader.reverse_proxies()
         vars(config).update(values, _settings=MappingProxyType(loader.settings), _reverse_proxies=routes)
         vars(config)["without_extension"] = loader.without_extension
-        cross_check(loader, config)
+        judge(loader, config)
         vars(config)["warnings"] = tuple(loader.warnings)
         return config
 

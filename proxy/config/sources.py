@@ -1,7 +1,7 @@
 """The sources of a configuration (proxy.conf, environment and flags) and their faults.
 
 Rule: no setting is lost silently. Each fault has file, line, key, got and expected; an unused setting is a warning.
-Checks across keys are in `proxy.config.checks`.
+Checks across keys are in `proxy.config.rules`.
 
 Variables of the environment mean the same as in Pulsar's image (its apply-config-from-env.py), but no file is written,
 since the file system may be read-only. A variable named like a key of proxy.conf, also like a commented key, sets this

@@ -348,7 +348,7 @@ TARGETS: Final = (
     Target(
         "configuration", "Any file is a configuration or a list of problems, each with a line of the file.",
         documents.configuration, documents.configuration_seeds,
-        ("proxy.config.properties", "proxy.config.sources", "proxy.config.checks"), short_runs=150,
+        ("proxy.config.properties", "proxy.config.sources", "proxy.config.rules"), short_runs=150,
     ),
     Target(
         "http", "A path that is passed on has no dot segments, and each header that is passed on is one line and none "

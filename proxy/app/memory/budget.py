@@ -393,7 +393,7 @@ KERNEL_LINES: Final = (
 
 
 def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST) -> Iterator[BudgetLine]:
-    """Yield the lines that a load can fill; a limit of 0 (no limit) counts as 0, and `config.checks` warns about it.
+    """Yield the lines that a load can fill; a limit of 0 (no limit) counts as 0, and `config.rules` warns about it.
 
     `exports`: metrics go to an OpenTelemetry collector, as environment variables decide.
     """

@@ -1,7 +1,7 @@
 """Declarations of all keys of proxy.conf, with a file for each theme.
 
 Rule: names, defaults and units are the Java proxy's wherever the meaning is the same. No declaration refers to another
-key; checks across keys are in `proxy.config.checks`. Start with `key.py` (what a declaration has), then a theme:
+key; checks across keys are in `proxy.config.rules`. Start with `key.py` (what a declaration has), then a theme:
 
     server          ports, addresses, PROXY headers, names, `maxConnectionAgeSeconds`
     clients         limits of clients and requests, frame sizes, handshake time-out, keep-alive

@@ -5,7 +5,7 @@ fresh token for each connection, from a thread in which an exception would end t
 raises.
 
 pulsar-client cannot restrict TLS versions and cipher suites (`brokerClientTlsProtocols`, `brokerClientTlsCiphers`);
-`proxy.config.checks` warns about that.
+`proxy.config.rules` warns about that.
 """
 
 import asyncio
