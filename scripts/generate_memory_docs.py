@@ -156,7 +156,7 @@ def _product(part: Part, divided_by: int) -> str:
     names = [f"`{factor.name}`" if isinstance(factor, Key) else _derived(factor) for factor in part.times]
     units = {factor.unit for factor in part.times if isinstance(factor, Key)}
     if "MiB" in units:
-        number = f"{part.each // MIB}"
+        number = f"{part.each // MIB}" if part.each >= MIB else f"1/{MIB // part.each}"
     elif "bytes" in units or Derived.ANSWER_LIMIT in part.times:
         number = f"{part.each}"
     else:
