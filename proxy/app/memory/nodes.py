@@ -13,8 +13,8 @@ from proxy.clients.large_frames import SHARE_PART as FRAMES_PART
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.clients.services import MOST_OUTSTANDING
 from proxy.config.config import Config
-from proxy.config.values import HANDSHAKE_PART
 from proxy.config.keys.key import Key
+from proxy.config.values import HANDSHAKE_PART
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.net.away import MOST_BODIES
 from proxy.net.dial_places import MOST_DIALS
