@@ -27,7 +27,7 @@ from limiter.errors import (
 )
 from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
-from limiter.observer import EventCounter, LimiterObserver
+from limiter.observer import EventCounter, WaitObserver
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
 from limiter.sites import SiteKey
 from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
@@ -60,7 +60,7 @@ class AsyncSemaphore:
         max_queue: int,
         timeout_seconds: float,
         clock: Clock,
-        observer: LimiterObserver | None = None,
+        observer: WaitObserver | None = None,
         share_by_key: bool = False,
         key_cap_percent: int = 100,
         kept_of: int = 0,
@@ -185,14 +185,13 @@ class AsyncSemaphore:
         permit.released = True
         if permit.grow_waiter is not None and permit.grow_waiter.queue is not None:
             self._unlink(permit.grow_waiter)
-            self._counter.count_cancelled()
+            self._counter.cancelled += 1
             self._fail(permit.grow_waiter, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
-        self._counter.note_released()
         self._look_again(permit.key)
 
     def notify_waits(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever an acquire or a growth begins to wait; the rules of `LimiterObserver` hold."""
+        """Call `callback` whenever an acquire or a growth begins to wait; the rules of `limiter.observer` hold."""
         self._counter.on_wait.append(callback)
 
     # Settings, changed live
@@ -300,11 +299,9 @@ class AsyncSemaphore:
         if self._waiting:
             self._acquirers.spend(permit.key, grown)
         self._counter.count_granted(wait_seconds)
-        self._counter.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
-        self._counter.note_updated()
         self._look_again(permit.key)
 
     def _abandon(self, waiter: Waiter) -> None:
@@ -314,7 +311,7 @@ class AsyncSemaphore:
         permit = waiter.result()
         if not isinstance(permit, Permit):
             return
-        self._counter.count_cancelled()
+        self._counter.cancelled += 1
         old_size = 0
         if isinstance(waiter, GrowWaiter):
             permit.grow_waiter = None
@@ -332,7 +329,7 @@ class AsyncSemaphore:
     def _enqueue_acquire(self, n: int, key: Hashable, timeout_seconds: float | None) -> AcquireWaiter:
         now, deadline = self._deadline(n, timeout_seconds)
         if len(self._acquirers) >= self.max_queue > 0:
-            self._counter.count_rejected()
+            self._counter.rejected += 1
             raise self._error(PermitAcquireQueueFull, n)
         waiter = AcquireWaiter(self, asyncio.get_running_loop(), n, now, deadline, key)
         self._acquirers.push(waiter)
@@ -389,7 +386,7 @@ class AsyncSemaphore:
         self._unlink(waiter)
         if isinstance(waiter, GrowWaiter):
             waiter.permit.grow_waiter = None
-        self._counter.count_cancelled()
+        self._counter.cancelled += 1
         self._serve()
 
     def _error(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:

@@ -111,7 +111,7 @@ def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
     """
     waits = LimiterMetrics(parts.loop.time)
     handshakes = AsyncSemaphore(
-        "handshake", 0, max_queue=0, timeout_seconds=0, clock=parts.loop, observer=waits, share_by_key=True
+        "handshake", 0, max_queue=0, timeout_seconds=0, clock=parts.loop, observer=waits.waited, share_by_key=True
     )
     apply_handshake_memory(handshakes, parts.identities.clients, parts.config)
     return handshakes, waits

@@ -13,7 +13,7 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
-from proxy.requests.topic_lists.broker_queues import WaitsOnly
+from proxy.requests.topic_lists.broker_queues import waits_only
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -29,23 +29,25 @@ class ListMemory:
     def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
-        self.limiter = _limiter(config, loop, self.heap_waits, self.direct_waits)
-        percent = config.topic_list_unproven_readers_memory_percent
-        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, percent)
+        heap, direct = (
+            AsyncSemaphore(name, 0, max_queue=0, timeout_seconds=0, clock=loop, observer=waits.waited)
+            for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
+        )
+        self.limiter = AsyncDualMemoryLimiter(heap, direct)
+        self.unproven = UnprovenReaders(self.limiter, self.direct_waits.waited, loop, 100)
         self.frames = AsyncSemaphore(
             "direct for large frames",
             0,
             max_queue=0,
             timeout_seconds=0,
             clock=loop,
-            observer=WaitsOnly(self.direct_waits),
+            observer=waits_only(self.direct_waits.waited),
             share_by_key=True,
         )
-        self._apply_to_frames()
-        self._share(config)
-        self.slabs = SlabPool(_spare_slabs(config), self._unused_bytes)
+        self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
+        self.apply(config)
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""
@@ -87,26 +89,6 @@ class ListMemory:
         self.limiter.set_sharing(share_by_key, cap_percent)
         # Networks take turns in the shares where all others are in one line: no cap goes with that.
         self.unproven.set_sharing(True, cap_percent if share_by_key else 100)
-
-
-def _limiter(
-    config: Config, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
-) -> AsyncDualMemoryLimiter:
-    return AsyncDualMemoryLimiter.create(
-        heap_limit_bytes=config.heap_limit_bytes,
-        heap_max_queue=config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,
-        heap_timeout_seconds=config.seconds(
-            Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_timeout_millis
-        ),
-        direct_limit_bytes=config.direct_limit_bytes,
-        direct_max_queue=config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,
-        direct_timeout_seconds=config.seconds(
-            Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
-        ),
-        clock=loop,
-        heap_observer=heap,
-        direct_observer=direct,
-    )
 
 
 def _spare_slabs(config: Config) -> int:

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
-from limiter.observer import LimiterObserver
+from limiter.observer import WaitObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.net.output import Output
@@ -113,7 +113,7 @@ class ReaderShares:
     `semaphore` is for all of them, `awake` for those that have answered a PING while they waited for the first.
     """
 
-    def __init__(self, direct: AsyncSemaphore, observer: LimiterObserver, clock: Clock) -> None:
+    def __init__(self, direct: AsyncSemaphore, observer: WaitObserver, clock: Clock) -> None:
         self.disk: SpaceForLists | None = None
         self.in_force = False
         self._direct = direct

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver
+from limiter.observer import WaitObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
@@ -73,7 +73,7 @@ class BrokerQueue:
     """
 
     def __init__(
-        self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, waits: LimiterObserver, clock: Clock
+        self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, waits: WaitObserver, clock: Clock
     ) -> None:
         self.in_flight = AsyncSemaphore(
             f"questions to {broker}",
@@ -95,7 +95,7 @@ class BrokerQueue:
             max_queue=heap.max_queue,
             timeout_seconds=heap.timeout_seconds,
             clock=clock,
-            observer=WaitsOnly(waits),
+            observer=waits_only(waits),
         )
         self.answers = AsyncSemaphore(
             f"answers of {broker}",
@@ -103,7 +103,7 @@ class BrokerQueue:
             max_queue=0,
             timeout_seconds=heap.timeout_seconds,
             clock=clock,
-            observer=WaitsOnly(waits),
+            observer=waits_only(waits),
         )
         self.asked_at = clock.time()
         self.apply(limits, heap)
@@ -164,33 +164,9 @@ class AnswerRoom:
             permit.release()
 
 
-class WaitsOnly:
-    """Pass on the waits: a grant without a wait is counted by the memory itself."""
-
-    def __init__(self, waits: LimiterObserver) -> None:
-        self._waits = waits
-
-    def granted(self, wait_seconds: float) -> None:
-        if wait_seconds:
-            self._waits.granted(wait_seconds)
-
-    def timed_out(self, wait_seconds: float) -> None:
-        self._waits.timed_out(wait_seconds)
-
-    def queued(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def rejected(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def cancelled(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def updated(self) -> None:
-        """Pass over: a reservation does not change."""
-
-    def released(self) -> None:
-        """Pass over: a reservation is no memory that comes back."""
+def waits_only(waits: WaitObserver) -> WaitObserver:
+    """Return an observer that passes on the waits: a grant without a wait is counted by the memory itself."""
+    return lambda seconds, served: (seconds or not served) and waits(seconds, served)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +180,7 @@ class BrokerQueues:
     """The queues of all brokers that were asked lately, and the limits of the topic-list path."""
 
     def __init__(
-        self, clock: Clock, limiter: AsyncDualMemoryLimiter, heap_waits: LimiterObserver, limits: TopicListLimits
+        self, clock: Clock, limiter: AsyncDualMemoryLimiter, heap_waits: WaitObserver, limits: TopicListLimits
     ) -> None:
         self._clock = clock
         self._limiter = limiter

@@ -67,7 +67,7 @@ def web_parts(
         config=settings,
         pages=own_pages(settings.status_file_path, lambda: [render()], readiness),
         direct=direct,
-        shares=ReaderShares(direct, LimiterMetrics(loop.time), loop),
+        shares=ReaderShares(direct, LimiterMetrics(loop.time).waited, loop),
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
