@@ -8,12 +8,12 @@ from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
+from limiter.share import Share
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
-from proxy.requests.topic_lists.broker_queues import waits_only
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -34,16 +34,8 @@ class ListMemory:
             for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
         )
         self.limiter = AsyncDualMemoryLimiter(heap, direct)
-        self.unproven = UnprovenReaders(self.limiter, self.direct_waits.waited, loop, 100)
-        self.frames = AsyncSemaphore(
-            "direct for large frames",
-            0,
-            max_queue=0,
-            timeout_seconds=0,
-            clock=loop,
-            observer=waits_only(self.direct_waits.waited),
-            share_by_key=True,
-        )
+        self.unproven = UnprovenReaders(self.limiter, loop, 100)
+        self.frames = Share("direct for large frames", direct, 1 / SHARE_PART, share_by_key=True)
         self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(config.topic_list_fairness)
@@ -68,7 +60,7 @@ class ListMemory:
         direct.set_limit(config.direct_limit_bytes)
         self.slabs.set_spare(_spare_slabs(config))
         self.unproven.apply(config.topic_list_unproven_readers_memory_percent)
-        self._apply_to_frames()
+        self.frames.follow()
         self._share(config)
         self.fairness_keys.fairness = config.topic_list_fairness
 
@@ -78,11 +70,6 @@ class ListMemory:
         if heap.limit <= 0 or direct.limit <= 0:
             return 0
         return heap.available + direct.available
-
-    def _apply_to_frames(self) -> None:
-        direct, frames = self.limiter.direct, self.frames
-        frames.max_queue, frames.timeout_seconds = direct.max_queue, direct.timeout_seconds
-        frames.set_limit(max(1, direct.limit // SHARE_PART) if direct.limit > 0 else 0)
 
     def _share(self, config: Config) -> None:
         share_by_key, cap_percent = config.topic_list_fairness != "fifo", config.topic_list_max_memory_percent_per_key

@@ -456,7 +456,7 @@ class Proxy:
 
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory
-        return BrokerQueues(self.loop, memory.limiter, memory.heap_waits.waited, TopicListLimits.of(self.config))
+        return BrokerQueues(self.loop, memory.limiter, TopicListLimits.of(self.config))
 
     def _write_watch(self) -> WriteWatch:
         memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Permit
 from proxy.requests.reader_shares import AnswerShare
 from proxy.requests.topic_lists.unproven import UnprovenReaders
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
 
@@ -132,7 +131,7 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
                 for name, limit in (("heap", 0), ("direct", LIMIT))
             )
         )
-        self.rule = UnprovenReaders(self.limiter, LimiterMetrics(ManualClock().time).waited, ManualClock(), PERCENT)
+        self.rule = UnprovenReaders(self.limiter, ManualClock(), PERCENT)
         for memory in (self.limiter, self.rule):
             memory.set_sharing(share_by_key, 100)
         self.lists: list[List] = []

@@ -41,7 +41,6 @@ from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import NO_RECORD, Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.raw_broker import CONNECTED
@@ -256,7 +255,7 @@ class ListStage:
             connect_frames,
             self.choice,
         )
-        self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time).waited, sizes.limits)
+        self.queues = BrokerQueues(loop, self.limiter, sizes.limits)
         self.service = TopicListService(
             loop,
             self.limiter,
@@ -271,7 +270,7 @@ class ListStage:
             self.counters.requests,
             self.refusals,
             self.usage,
-            UnprovenReaders(self.limiter, LimiterMetrics(loop.time).waited, loop, sizes.unproven_percent),
+            UnprovenReaders(self.limiter, loop, sizes.unproven_percent),
         )
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(

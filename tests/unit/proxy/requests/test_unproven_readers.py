@@ -22,7 +22,6 @@ from proxy.requests.topic_lists.unproven import (
     MEMBERS_AT_ONCE,
     UnprovenReaders,
 )
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.clients.list_clients import turns
 from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
@@ -97,7 +96,7 @@ class Scene:
                 for name in ("heap", "direct")
             )
         )
-        self.rule: Any = UnprovenReaders(limiter, LimiterMetrics(self.clock.time).waited, self.clock, 50)
+        self.rule: Any = UnprovenReaders(limiter, self.clock, 50)
         self.queue, self.idle_queue = Queue(self.clock, 1), Queue(self.clock)
         self._silent = [taken(self.queue.unproven), taken(self.rule.share)]
         self.awake: AsyncSemaphore = self.rule.shares.awake
