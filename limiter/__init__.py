@@ -10,11 +10,9 @@ Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/
 `tests/property/test_replay_limiter.py` runs both on the same input.
 """
 
-from limiter.clock import Clock, Timer
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import (
     ForeignPermit,
-    LimiterError,
     PermitAcquireAlreadyClosed,
     PermitAcquireCancelled,
     PermitAcquireError,
@@ -25,15 +23,11 @@ from limiter.errors import (
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.share import Share
-from limiter.statistics import LimiterStatistics
 
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
-    "Clock",
     "ForeignPermit",
-    "LimiterError",
-    "LimiterStatistics",
     "Permit",
     "PermitAcquireAlreadyClosed",
     "PermitAcquireCancelled",
@@ -42,5 +36,4 @@ __all__ = [
     "PermitAcquireTimeout",
     "PermitBusy",
     "Share",
-    "Timer",
 ]

@@ -14,6 +14,8 @@ Rules:
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
+from itertools import chain, islice
+from weakref import ref
 
 from limiter.acquires import AcquireLine
 from limiter.clock import Clock
@@ -30,7 +32,7 @@ from limiter.ledger import MUST_WAIT, Ledger
 from limiter.observer import EventCounter, WaitObserver
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
 from limiter.sites import SiteKey
-from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
+from limiter.statistics import LimiterStatistics, WaiterStatistics
 
 __all__ = ["MOST_AT_ONCE", "AsyncSemaphore"]
 
@@ -444,8 +446,26 @@ class AsyncSemaphore:
 
     def statistics(self) -> LimiterStatistics:
         """Return all numbers of this moment."""
-        return statistics_of(
-            self.name, self.max_queue, self._ledger, self._counter, self._acquirers, len(self._growers)
+        ledger, events = self._ledger, self._counter
+        keys_waiting, keys_capped, debt = self._acquirers.keys()
+        return LimiterStatistics(
+            name=self.name,
+            limit=ledger.limit,
+            held=ledger.held,
+            peak_held=ledger.peak_held,
+            queue_size=len(self._acquirers),
+            growers_waiting=len(self._growers),
+            max_queue=self.max_queue,
+            queued=events.queued,
+            granted=events.granted,
+            timed_out=events.timed_out,
+            rejected=events.rejected,
+            cancelled=events.cancelled,
+            overshoots=ledger.overshoots,
+            observer_errors=events.observer_errors,
+            keys_waiting=keys_waiting,
+            keys_capped=keys_capped,
+            debt=debt,
         )
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
@@ -459,9 +479,13 @@ class AsyncSemaphore:
         first waiter of each key (some 0.2 us each) and finds those asked for; later steps skip waiters that have left
         since. Only weak references (80 bytes each) are kept between the steps, so waiters may come and leave.
         """
-        found = waiter_references(self._growers, self._acquirers, count)
+        # The iterators end here: one that is not exhausted keeps its last waiter alive.
+        found = [ref(each) for each in islice(chain[GrowWaiter | AcquireWaiter](self._growers, self._acquirers), count)]
         for start in range(0, len(found), at_once):
-            yield waiter_statistics(found[start : start + at_once], self._clock.time())
+            alive = (look() for look in found[start : start + at_once])
+            waiting = (waiter for waiter in alive if waiter is not None and waiter.queue is not None)
+            now = self._clock.time()
+            yield [WaiterStatistics.of(waiter, now) for waiter in waiting]
 
     def __repr__(self) -> str:
         limit = str(self.limit) if self.limit > 0 else "unlimited"

@@ -50,7 +50,7 @@ from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -379,10 +379,9 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """The parts from which metrics are read."""
         memory = self.memory
-        heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
-            self.counters, heap, memory.unproven, memory.heap_waits, memory.direct_waits, self._lag.durations,
-            self.tenants, created=self._created, handshakes=self.services.handshakes,
+            self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
+            self._lag.durations, self.tenants, created=self._created, handshakes=self.services.handshakes,
         )  # fmt: skip
 
     def shown(self) -> Mapping[str, object]:

@@ -150,13 +150,6 @@ class AnswerRoom:
             permit.release()
 
 
-@dataclass(frozen=True, slots=True)
-class HeapStatistics:
-    """The statistics of heap memory as the metrics read them."""
-
-    statistics: Callable[[], LimiterStatistics]
-
-
 class BrokerQueues:
     """The queues of all brokers that were asked lately, and the limits of the topic-list path."""
 
@@ -222,8 +215,8 @@ class BrokerQueues:
             waiting += sum(line.queue_size for line in queue.heap_lines)
         return waiting
 
-    def heap_statistics(self) -> LimiterStatistics:
-        """Return the heap's statistics, with the waiters on brokers added."""
+    def statistics(self) -> LimiterStatistics:
+        """Return the statistics of heap memory, with the waiters on brokers added."""
         heap = self._limiter.heap.statistics()
         lines = (line.statistics() for queue in self._queues.values() for line in queue.heap_lines)
         return sum_of_waits([heap, *self._past, *lines])
