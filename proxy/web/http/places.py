@@ -37,9 +37,9 @@ LOOK_SECONDS: Final = 1.0
 _A_LOOK: Final = 0.9 * LOOK_SECONDS
 # Requests usually end in less, so that places of a busy key become free by themselves.
 KEPT_SECONDS: Final = 2.0
-# The part of the places that uploads may hold, and lists.
-_UPLOADS: Final = 3 / 4
-_LISTS: Final = 7 / 8
+# Places that uploads leave to other requests: one of so many; the same for lists.
+LEFT_OF: Final = 4
+LEFT_OF_LISTS: Final = 8
 # Places of lists that are kept for keys which hold none: one of so many.
 _KEPT_OF: Final = 8
 # Guests looked at in one turn of the loop: a system call each, about 2 ms together.
@@ -138,8 +138,10 @@ class SharedPlaces:
         self.semaphore = AsyncSemaphore(
             name, limit, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True
         )
-        self.uploads = Share(f"uploads of {name}", self.semaphore, _UPLOADS, share_by_key=True)
-        self.lists = Share(f"lists of {name}", self.semaphore, _LISTS, share_by_key=True, kept_of=_KEPT_OF)
+        self.uploads = Share(f"uploads of {name}", self.semaphore, 1 - 1 / LEFT_OF, share_by_key=True)
+        self.lists = Share(
+            f"lists of {name}", self.semaphore, 1 - 1 / LEFT_OF_LISTS, share_by_key=True, kept_of=_KEPT_OF
+        )
         self._clock = clock
         self._limits = limits
         self._log = log
