@@ -1,20 +1,18 @@
 """The memory limiter of PIP-442: futures and integers, no Pulsar, no sockets, no clock and no metrics library.
 
-May import the standard library only. Start with `semaphore` (what is granted, and when), then `dual` (heap and direct
-memory) and `helpers` (a permit held around an operation). Below `semaphore` are `ledger` (how much is held), `acquires`
-(which acquire is next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit` (a caller's
-handle); `statistics` and `observer` are for those who look, `clock` and `errors` for all. All that waits in turns waits
-in a `fair_line`, in the proxy, too. Apart from these stands `soft_pool` (KIP-72: grants while anything is free).
+May import the standard library only. Start with `semaphore` (what is granted, and when), then `share` (a part of one)
+and `dual` (heap and direct memory). Below `semaphore` are `ledger` (how much is held), `acquires` (which acquire is
+next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit` (a caller's handle); `statistics`
+and `observer` are for those who look, `clock` and `errors` for all. All that waits in turns waits in a `fair_line`, in
+the proxy, too. Apart from these stands `soft_pool` (KIP-72: grants while anything is free).
 
 Rule: the pipeline has the rules of a permit a second time, in `pipeline/replay/kernel*.py`. Change both;
 `tests/property/test_replay_limiter.py` runs both on the same input.
 """
 
-from limiter.clock import Clock, Timer
-from limiter.dual import AsyncDualMemoryLimiter, LimitType
+from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import (
     ForeignPermit,
-    LimiterError,
     PermitAcquireAlreadyClosed,
     PermitAcquireCancelled,
     PermitAcquireError,
@@ -22,21 +20,14 @@ from limiter.errors import (
     PermitAcquireTimeout,
     PermitBusy,
 )
-from limiter.helpers import with_acquired_permits, with_updated_permits, write_with_direct_permits
-from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.statistics import LimiterStatistics
+from limiter.share import Share
 
 __all__ = [
     "AsyncDualMemoryLimiter",
     "AsyncSemaphore",
-    "Clock",
     "ForeignPermit",
-    "LimitType",
-    "LimiterError",
-    "LimiterObserver",
-    "LimiterStatistics",
     "Permit",
     "PermitAcquireAlreadyClosed",
     "PermitAcquireCancelled",
@@ -44,8 +35,5 @@ __all__ = [
     "PermitAcquireQueueFull",
     "PermitAcquireTimeout",
     "PermitBusy",
-    "Timer",
-    "with_acquired_permits",
-    "with_updated_permits",
-    "write_with_direct_permits",
+    "Share",
 ]

@@ -6,7 +6,6 @@ a module because each names the other: a permit has the waiter of its growth, an
 
 import asyncio
 from collections.abc import Coroutine, Hashable
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from limiter.errors import ForeignPermit, PermitAcquireError, PermitBusy
@@ -18,7 +17,7 @@ __all__ = ["AcquireWaiter", "GrowWaiter", "Permit", "Waiter", "misuse_of"]
 
 
 class Permit:
-    """A booked share of a semaphore; `with permit:` (or `async with`) releases it at the end.
+    """A booked share of a semaphore; `with permit:` releases it at the end.
 
     `size` is the size booked (0 after the release), `requested` the size asked for last: more than `size` only when an
     acquire larger than the whole limit was clamped. `grow_waiter` is the waiter of an update that waits.
@@ -49,17 +48,7 @@ class Permit:
     def __enter__(self) -> "Permit":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.owner.release(self)
-
-    async def __aenter__(self) -> "Permit":
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.owner.release(self)
 
     def __repr__(self) -> str:

@@ -14,6 +14,8 @@ Rules:
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
+from itertools import chain, islice
+from weakref import ref
 
 from limiter.acquires import AcquireLine
 from limiter.clock import Clock
@@ -27,10 +29,10 @@ from limiter.errors import (
 )
 from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
-from limiter.observer import EventCounter, LimiterObserver
+from limiter.observer import EventCounter, WaitObserver
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
 from limiter.sites import SiteKey
-from limiter.statistics import LimiterStatistics, WaiterStatistics, statistics_of, waiter_references, waiter_statistics
+from limiter.statistics import LimiterStatistics, WaiterStatistics
 
 __all__ = ["MOST_AT_ONCE", "AsyncSemaphore"]
 
@@ -60,7 +62,7 @@ class AsyncSemaphore:
         max_queue: int,
         timeout_seconds: float,
         clock: Clock,
-        observer: LimiterObserver | None = None,
+        observer: WaitObserver | None = None,
         share_by_key: bool = False,
         key_cap_percent: int = 100,
         kept_of: int = 0,
@@ -185,14 +187,13 @@ class AsyncSemaphore:
         permit.released = True
         if permit.grow_waiter is not None and permit.grow_waiter.queue is not None:
             self._unlink(permit.grow_waiter)
-            self._counter.count_cancelled()
+            self._counter.cancelled += 1
             self._fail(permit.grow_waiter, PermitAcquireCancelled)
         self._ledger.resize(permit, 0)
-        self._counter.note_released()
         self._look_again(permit.key)
 
     def notify_waits(self, callback: Callable[[], None]) -> None:
-        """Call `callback` whenever an acquire or a growth begins to wait; the rules of `LimiterObserver` hold."""
+        """Call `callback` whenever an acquire or a growth begins to wait; the rules of `limiter.observer` hold."""
         self._counter.on_wait.append(callback)
 
     # Settings, changed live
@@ -300,11 +301,9 @@ class AsyncSemaphore:
         if self._waiting:
             self._acquirers.spend(permit.key, grown)
         self._counter.count_granted(wait_seconds)
-        self._counter.note_updated()
 
     def _shrink(self, permit: Permit, n: int) -> None:
         self._ledger.resize(permit, n)
-        self._counter.note_updated()
         self._look_again(permit.key)
 
     def _abandon(self, waiter: Waiter) -> None:
@@ -314,7 +313,7 @@ class AsyncSemaphore:
         permit = waiter.result()
         if not isinstance(permit, Permit):
             return
-        self._counter.count_cancelled()
+        self._counter.cancelled += 1
         old_size = 0
         if isinstance(waiter, GrowWaiter):
             permit.grow_waiter = None
@@ -332,7 +331,7 @@ class AsyncSemaphore:
     def _enqueue_acquire(self, n: int, key: Hashable, timeout_seconds: float | None) -> AcquireWaiter:
         now, deadline = self._deadline(n, timeout_seconds)
         if len(self._acquirers) >= self.max_queue > 0:
-            self._counter.count_rejected()
+            self._counter.rejected += 1
             raise self._error(PermitAcquireQueueFull, n)
         waiter = AcquireWaiter(self, asyncio.get_running_loop(), n, now, deadline, key)
         self._acquirers.push(waiter)
@@ -389,7 +388,7 @@ class AsyncSemaphore:
         self._unlink(waiter)
         if isinstance(waiter, GrowWaiter):
             waiter.permit.grow_waiter = None
-        self._counter.count_cancelled()
+        self._counter.cancelled += 1
         self._serve()
 
     def _error(self, kind: type[PermitAcquireError], asked: int) -> PermitAcquireError:
@@ -447,8 +446,26 @@ class AsyncSemaphore:
 
     def statistics(self) -> LimiterStatistics:
         """Return all numbers of this moment."""
-        return statistics_of(
-            self.name, self.max_queue, self._ledger, self._counter, self._acquirers, len(self._growers)
+        ledger, events = self._ledger, self._counter
+        keys_waiting, keys_capped, debt = self._acquirers.keys()
+        return LimiterStatistics(
+            name=self.name,
+            limit=ledger.limit,
+            held=ledger.held,
+            peak_held=ledger.peak_held,
+            queue_size=len(self._acquirers),
+            growers_waiting=len(self._growers),
+            max_queue=self.max_queue,
+            queued=events.queued,
+            granted=events.granted,
+            timed_out=events.timed_out,
+            rejected=events.rejected,
+            cancelled=events.cancelled,
+            overshoots=ledger.overshoots,
+            observer_errors=events.observer_errors,
+            keys_waiting=keys_waiting,
+            keys_capped=keys_capped,
+            debt=debt,
         )
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
@@ -462,9 +479,13 @@ class AsyncSemaphore:
         first waiter of each key (some 0.2 us each) and finds those asked for; later steps skip waiters that have left
         since. Only weak references (80 bytes each) are kept between the steps, so waiters may come and leave.
         """
-        found = waiter_references(self._growers, self._acquirers, count)
+        # The iterators end here: one that is not exhausted keeps its last waiter alive.
+        found = [ref(each) for each in islice(chain[GrowWaiter | AcquireWaiter](self._growers, self._acquirers), count)]
         for start in range(0, len(found), at_once):
-            yield waiter_statistics(found[start : start + at_once], self._clock.time())
+            alive = (look() for look in found[start : start + at_once])
+            waiting = (waiter for waiter in alive if waiter is not None and waiter.queue is not None)
+            now = self._clock.time()
+            yield [WaiterStatistics.of(waiter, now) for waiter in waiting]
 
     def __repr__(self) -> str:
         limit = str(self.limit) if self.limit > 0 else "unlimited"

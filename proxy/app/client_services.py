@@ -105,7 +105,7 @@ def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
     waits = LimiterMetrics(parts.loop.time)
     seconds = parts.config.seconds(Config.handshake_timeout_millis)
     handshakes = AsyncSemaphore(
-        "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=parts.loop, observer=waits, share_by_key=True
+        "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=parts.loop, observer=waits.waited, share_by_key=True
     )
     limit_handshakes(handshakes, parts.identities.clients, parts.config.handshake_bytes)
     return handshakes, waits

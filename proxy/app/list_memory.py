@@ -9,12 +9,12 @@ from typing import Final, Self
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
+from limiter.share import Share
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
-from proxy.requests.topic_lists.broker_queues import WaitsOnly
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -70,22 +70,17 @@ class ListMemory:
         self.heap_waits = LimiterMetrics(loop.time)
         self.direct_waits = LimiterMetrics(loop.time)
         settings = MemorySettings.of(config)
-        self.limiter = _limiter(settings, loop, self.heap_waits, self.direct_waits)
-        self.unproven = UnprovenReaders(self.limiter, self.direct_waits, loop, settings.unproven_percent)
-        self.frames = AsyncSemaphore(
-            "direct for large frames",
-            0,
-            max_queue=0,
-            timeout_seconds=0,
-            clock=loop,
-            observer=WaitsOnly(self.direct_waits),
-            share_by_key=True,
+        heap, direct = (
+            AsyncSemaphore(name, 0, max_queue=0, timeout_seconds=0, clock=loop, observer=waits.waited)
+            for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
         )
-        self._apply_to_frames()
-        self._share(settings)
-        self.slabs = SlabPool(settings.spare_slabs, self._unused_bytes)
+        self.limiter = AsyncDualMemoryLimiter(heap, direct)
+        self.unproven = UnprovenReaders(self.limiter, loop, 100)
+        self.frames = Share("direct for large frames", direct, 1 / SHARE_PART, share_by_key=True)
+        self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(settings.fairness)
+        self.apply(settings)
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""
@@ -100,7 +95,7 @@ class ListMemory:
         direct.set_limit(settings.direct_bytes)
         self.slabs.set_spare(settings.spare_slabs)
         self.unproven.apply(settings.unproven_percent)
-        self._apply_to_frames()
+        self.frames.follow()
         self._share(settings)
         self.fairness_keys.fairness = settings.fairness
 
@@ -111,29 +106,8 @@ class ListMemory:
             return 0
         return heap.available + direct.available
 
-    def _apply_to_frames(self) -> None:
-        direct, frames = self.limiter.direct, self.frames
-        frames.max_queue, frames.timeout_seconds = direct.max_queue, direct.timeout_seconds
-        frames.set_limit(max(1, direct.limit // SHARE_PART) if direct.limit > 0 else 0)
-
     def _share(self, settings: MemorySettings) -> None:
         share_by_key = settings.fairness != "fifo"
         self.limiter.set_sharing(share_by_key, settings.key_percent)
         # Networks take turns in the shares where all others are in one line: no cap goes with that.
         self.unproven.set_sharing(True, settings.key_percent if share_by_key else 100)
-
-
-def _limiter(
-    settings: MemorySettings, loop: asyncio.AbstractEventLoop, heap: LimiterMetrics, direct: LimiterMetrics
-) -> AsyncDualMemoryLimiter:
-    return AsyncDualMemoryLimiter.create(
-        heap_limit_bytes=settings.heap_bytes,
-        heap_max_queue=settings.heap_queue,
-        heap_timeout_seconds=settings.heap_seconds,
-        direct_limit_bytes=settings.direct_bytes,
-        direct_max_queue=settings.direct_queue,
-        direct_timeout_seconds=settings.direct_seconds,
-        clock=loop,
-        heap_observer=heap,
-        direct_observer=direct,
-    )

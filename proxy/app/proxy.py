@@ -54,7 +54,7 @@ from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits, WatchSettings
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, HeapStatistics, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.service import OUTCOMES
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -458,10 +458,9 @@ class Proxy:
     def metric_sources(self) -> MetricSources:
         """The parts from which metrics are read."""
         memory = self.memory
-        heap = HeapStatistics(self.broker_queues.heap_statistics)
         return MetricSources(
-            self.counters, heap, memory.unproven, memory.heap_waits, memory.direct_waits, self._lag.durations,
-            self.tenants, created=self._created,
+            self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
+            self._lag.durations, self.tenants, created=self._created,
             held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
         )  # fmt: skip
 
@@ -536,7 +535,7 @@ class Proxy:
 
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory
-        return BrokerQueues(self.loop, memory.limiter, memory.heap_waits, TopicListLimits.of(self.config))
+        return BrokerQueues(self.loop, memory.limiter, TopicListLimits.of(self.config))
 
     def _write_watch(self) -> WriteWatch:
         memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")

@@ -25,19 +25,17 @@ A share is taken after heap memory and before direct memory, and those that hold
 
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterable
-from functools import partial
 from itertools import islice
 from typing import Any, Final, Protocol, TypeVar
 
-from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
-from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.share import Share
 from proxy.net.output import Output
 from proxy.net.spill.judge import LEAST_REST_BYTES
 
-# The part of the share that is for clients which are awake; as much of direct memory may be owed while others wait.
+# The share has two halves, one for clients that are awake; as much of direct memory may be owed while others wait.
 AWAKE_PART: Final = 2
 # Networks that hold nothing have one of so many parts of the share of those awake to themselves.
 KEPT_OF: Final = 8
@@ -113,31 +111,20 @@ class ReaderShares:
     `semaphore` is for all of them, `awake` for those that have answered a PING while they waited for the first.
     """
 
-    def __init__(self, direct: AsyncSemaphore, observer: LimiterObserver, clock: Clock) -> None:
+    def __init__(self, direct: AsyncSemaphore) -> None:
         self.disk: SpaceForLists | None = None
         self.in_force = False
         self._direct = direct
-        make = partial(
-            AsyncSemaphore,
-            limit=0,
-            max_queue=direct.max_queue,
-            timeout_seconds=direct.timeout_seconds,
-            clock=clock,
-            observer=observer,
-        )
-        self.semaphore = make("direct for unproven readers")
-        self.awake = make("direct for readers that answer a PING", kept_of=KEPT_OF)
+        self.semaphore = Share("direct for unproven readers", direct)
+        self.awake = Share("direct for readers that answer a PING", direct, kept_of=KEPT_OF)
 
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held. 100: there is no rule."""
-        direct = self._direct
-        self.in_force = direct.limit > 0 and percent < 100
-        size = direct.limit * percent // 100
-        awake = size // AWAKE_PART
-        for share, limit in ((self.semaphore, size - awake), (self.awake, awake)):
-            share.max_queue, share.timeout_seconds = direct.max_queue, direct.timeout_seconds
+        self.in_force = self._direct.limit > 0 and percent < 100
+        for share in (self.semaphore, self.awake):
             # Without the rule, answers that wait already get their shares at once: 0 is no limit.
-            share.set_limit(max(1, limit) if self.in_force else 0)
+            share.part = percent / 100 / AWAKE_PART if self.in_force else 0
+            share.follow()
 
     @property
     def held(self) -> int:

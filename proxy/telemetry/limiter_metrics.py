@@ -7,7 +7,7 @@ from proxy.telemetry.durations import Durations
 
 
 class LimiterMetrics:
-    """The observer of a limiter (`limiter.observer.LimiterObserver`): keeps its wait times in milliseconds.
+    """Keeps the wait times of a limiter in milliseconds; `waited` is its observer.
 
     Counts are read from the limiter's own statistics. As in upstream's proxy a wait that timed out is a sample too;
     unlike there it is not cut to whole milliseconds, so sums are exact.
@@ -19,27 +19,8 @@ class LimiterMetrics:
         self.wait_millis = Durations(clock)
         self.served_waiters = 0
 
-    def granted(self, wait_seconds: float) -> None:
-        """Count the wait for a permit that was granted."""
-        self.wait_millis.add(wait_seconds * 1000)
-        if wait_seconds > 0:
+    def waited(self, seconds: float, served: bool) -> None:
+        """Count the wait for a permit, which was `served`, or timed out."""
+        self.wait_millis.add(seconds * 1000)
+        if served and seconds > 0:
             self.served_waiters += 1
-
-    def timed_out(self, wait_seconds: float) -> None:
-        """Count the wait for a permit that timed out."""
-        self.wait_millis.add(wait_seconds * 1000)
-
-    def queued(self) -> None:
-        """Skip: the limiter's statistics have this count."""
-
-    def rejected(self) -> None:
-        """Skip: the limiter's statistics have this count."""
-
-    def cancelled(self) -> None:
-        """Skip: the limiter's statistics have this count."""
-
-    def updated(self) -> None:
-        """Skip: the limiter's statistics have this count."""
-
-    def released(self) -> None:
-        """Skip: the limiter's statistics have this count."""

@@ -11,6 +11,10 @@ A node is a limit: of a broker, of what arrives, of all (the last of each permit
 - An acquire larger than a node takes all of it, once it is empty.
 - `leave` gives back what a permit has at a node while it is held, and never waits.
 - A step grants to a few; the rest go on in the next step of the loop, and nobody passes them until then.
+
+In series (what production has, `limiter.share`): a permit is one of each node, taken one after the other. Who has
+passed a node holds it, and goes to the end of the line of the next one. Only the last node's permit grows, and not
+before the node that the client leaves was left: a list begins to arrive, and its broker's share ends, before it grows.
 """
 
 from collections.abc import Callable, Iterator
@@ -69,6 +73,7 @@ class Rules:
     # Otherwise: those behind are held up at the full node alone.
     holds_what_it_passed: bool = True
     goes_on: bool = True
+    in_series: bool = False
 
     def start(self) -> State:
         """Return the state in which nobody has asked."""
@@ -86,7 +91,7 @@ class Rules:
                 yield "cancel", who, self.serve(self._cancelled(state, who))
             else:
                 yield "release", who, self.serve(self._shrunk(state, who, self._idle(self.clients[who])))
-                if slot.grew < len(self.clients[who].grows):
+                if slot.grew < len(self.clients[who].grows) and (slot.left or not self.in_series):
                     grows = _with(state, who, slot._replace(phase=Phase.GROWS))
                     yield "grow", who, self.serve(grows._replace(growers=(*grows.growers, who)), asking=who)
                 if self.clients[who].leaves >= 0 and not slot.left:
@@ -108,6 +113,9 @@ class Rules:
         for who in state.growers:
             if self.may_grow(state, who):
                 return self._grow(state, who)
+        return self._next_in_series(state) if self.in_series else self._next_in_line(state)
+
+    def _next_in_line(self, state: State) -> State | None:
         closed: set[tuple[int, bool]] = set()
         for who in state.line:
             stands = self._stands_at(state, who, closed)
@@ -120,6 +128,22 @@ class Rules:
             nodes = self.clients[who].nodes
             first = 0 if self.holds_what_it_passed else at
             closed.update((node, for_holders) for node in nodes[first : at + 1])
+        return None
+
+    def _next_in_series(self, state: State) -> State | None:
+        stands: set[int] = set()
+        for who in state.line:
+            client, booked = self.clients[who], state.slots[who].booked
+            at = booked.index(0)
+            node = client.nodes[at]
+            limit, held = self.limits[node], self.held(state, node)
+            if node not in stands and (held + client.size <= limit or (client.size > limit and not held)):
+                booked = (*booked[:at], min(client.size, limit), *booked[at + 1 :])
+                phase = Phase.WAITS if 0 in booked else Phase.HOLDS
+                line = tuple(other for other in state.line if other != who)
+                line = (*line, who) if phase is Phase.WAITS else line
+                return _with(state, who, Slot(phase, booked))._replace(line=line)
+            stands.add(node)
         return None
 
     def _stands_at(self, state: State, who: int, closed: set[tuple[int, bool]]) -> tuple[int, bool] | None:
@@ -173,8 +197,9 @@ class Rules:
         )
 
     def _cancelled(self, state: State, who: int) -> State:
-        phase = Phase.IDLE if state.slots[who].phase is Phase.WAITS else Phase.HOLDS
-        state = _with(state, who, state.slots[who]._replace(phase=phase))
+        slot = state.slots[who]
+        waits = slot.phase is Phase.WAITS
+        state = _with(state, who, self._idle(self.clients[who]) if waits else slot._replace(phase=Phase.HOLDS))
         return state._replace(
             line=tuple(other for other in state.line if other != who),
             growers=tuple(other for other in state.growers if other != who),

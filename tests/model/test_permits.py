@@ -1,16 +1,17 @@
 """A permit of several nodes: every order in which a few clients ask, grow, leave, cancel and release, at small sizes.
 
-The rules stand in `permits.py`. `AsyncSemaphore` has those of one node: it does the same after each move from each
-state.
+The rules stand in `permits.py`. A semaphore and its shares do the same after each move from each state.
 """
 
 import asyncio
 import math
+from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from limiter import AsyncSemaphore, Permit
+from limiter import AsyncSemaphore, Permit, Share
 from tests.model.permits import Client, Edges, Phase, Rules, State, circles, explore
 from tests.support.loops.clock import ManualClock
 
@@ -107,75 +108,107 @@ def test_a_step_that_is_forgotten_leaves_somebody_who_could_go() -> None:
 
 # --- what production has ----------------------------------------------------------------------------
 
-ONE = (0,)
-ONE_NODE = {
-    "acquires": Rules((3,), (Client(ONE), Client(ONE, 2), Client(ONE, 3), Client(ONE, 5)), a_step=9),
-    "growth": Rules((3,), (Client(ONE, 1, (2, 4)), Client(ONE, 1, (3,)), Client(ONE, 2, (3,)), Client(ONE)), a_step=9),
-}
+SERIES = {
+    name: replace(rules, in_series=True)
+    for name, rules in SCENES.items()
+    if not rules.kept and not any(client.grows for client in rules.clients)
+} | {
+    "lists of two brokers": Rules(
+        (2, 2, 4), (*[Client(A, 1, (3,), leaves=0)] * 2, Client(B, 2, (4,), leaves=1), Client(B, leaves=1)),
+        in_series=True,
+    ),
+    "a share of a share": Rules((1, 2, 2), (*[Client(BOTH, leaves=0)] * 2, Client(B), Client(B, 2)), in_series=True),
+}  # fmt: skip
+PLAYED = SERIES | {
+    "acquires": Rules((3,), (Client((0,)), Client((0,), 2), Client((0,), 3), Client((0,), 5))),
+    "growth": Rules(
+        (3,), (Client((0,), 1, (2, 4)), Client((0,), 1, (3,)), Client((0,), 2, (3,)), Client((0,)))
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SERIES)
+def test_nobody_waits_for_ever_where_nodes_are_taken_one_after_the_other(name: str) -> None:
+    rules = SERIES[name]
+    assert not starved(rules, checked(rules))
+
+
+async def settled() -> None:
+    for _ in range(8):
+        await asyncio.sleep(0)
 
 
 class Played:
-    """Clients of a semaphore, who do what those of the rules do."""
+    """Clients of a semaphore and of its shares, who do what those of the rules do."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, loop: asyncio.AbstractEventLoop) -> None:
         self._clients = rules.clients
-        self._loop = asyncio.new_event_loop()
-        self._semaphore = AsyncSemaphore(
-            "one", rules.limits[0], max_queue=0, timeout_seconds=math.inf, clock=ManualClock()
-        )
-        self._tasks: dict[int, asyncio.Task[Permit]] = {}
-        self._permits: dict[int, Permit] = {}
+        self._loop = loop
+        *parts, limit = rules.limits
+        whole = AsyncSemaphore("all", limit, max_queue=0, timeout_seconds=math.inf, clock=ManualClock())
+        self._nodes = [*(Share("part", whole, part / limit) for part in parts), whole]
+        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._permits: dict[int, list[Permit]] = {}
         self._grew = [0] * len(self._clients)
+
+    async def _acquire(self, who: int) -> None:
+        client = self._clients[who]
+        with ExitStack() as held:
+            permits = [held.enter_context(await self._nodes[node].acquire(client.size)) for node in client.nodes]
+            held.pop_all()
+        self._permits[who] = permits
+
+    async def _grow(self, who: int) -> None:
+        await self._permits[who][-1].update(self._clients[who].grows[self._grew[who]])
+        self._grew[who] += 1
 
     def move(self, what: str, who: int) -> None:
         if what == "ask":
-            self._tasks[who] = self._loop.create_task(self._semaphore.acquire(self._clients[who].size))
+            self._tasks[who] = self._loop.create_task(self._acquire(who))
         elif what == "grow":
-            n = self._clients[who].grows[self._grew[who]]
-            self._tasks[who] = self._loop.create_task(self._permits[who].update(n))
+            self._tasks[who] = self._loop.create_task(self._grow(who))
         elif what == "cancel":
             self._tasks[who].cancel()
+        elif what == "leave":
+            self._permits[who][self._clients[who].nodes.index(self._clients[who].leaves)].release()
         else:
-            self._permits.pop(who).release()
+            for permit in reversed(self._permits.pop(who)):
+                permit.release()
             self._grew[who] = 0
-        self._loop.run_until_complete(asyncio.sleep(0, self._loop.run_until_complete(asyncio.sleep(0))))
-        for client in [client for client, task in self._tasks.items() if task.done()]:
-            task = self._tasks.pop(client)
-            if not task.cancelled():
-                self._grew[client] += client in self._permits
-                self._permits[client] = task.result()
+        self._loop.run_until_complete(settled())
+        self._tasks = {client: task for client, task in self._tasks.items() if not task.done()}
 
-    def seen(self) -> list[tuple[Phase, int]]:
-        """Return what each client does and holds."""
-        return [
-            (Phase(2 * (who in self._permits) + (who in self._tasks)), self._permits[who].size)
-            if who in self._permits
-            else (Phase(who in self._tasks), 0)
-            for who in range(len(self._clients))
-        ]
+    def seen(self) -> tuple[list[Phase], list[int]]:
+        """Return what each client does, and what is held at each node."""
+        clients = range(len(self._clients))
+        phases = [Phase(2 * (who in self._permits) + (who in self._tasks)) for who in clients]
+        return phases, [node.held for node in self._nodes]
 
     def end(self) -> None:
         for task in self._tasks.values():
             task.cancel()
-        self._loop.run_until_complete(asyncio.sleep(0))
-        self._loop.close()
+        self._loop.run_until_complete(settled())
 
 
-@pytest.mark.parametrize("name", ONE_NODE)
-def test_the_semaphore_does_what_the_rules_say_of_one_node(name: str) -> None:
-    rules = ONE_NODE[name]
+@pytest.mark.parametrize("name", PLAYED)
+def test_the_limiter_does_what_the_rules_say(name: str) -> None:
+    rules = replace(PLAYED[name], a_step=9)
     ahead: list[tuple[State, list[tuple[str, int]]]] = [(rules.start(), [])]
     known = set[State]()
+    loop = asyncio.new_event_loop()
     while ahead:
         state, way = ahead.pop(0)
         if state in known:
             continue
         known.add(state)
         for what, who, after in rules.moves(state):
-            played = Played(rules)
+            played = Played(rules, loop)
             for move in (*way, (what, who)):
                 played.move(*move)
-            assert played.seen() == [(slot.phase, slot.booked[0]) for slot in after.slots], (way, what, who)
+            nodes = range(len(rules.limits))
+            expected = [slot.phase for slot in after.slots], [rules.held(after, node) for node in nodes]
+            assert played.seen() == expected, (way, what, who)
             played.end()
             ahead.append((after, [*way, (what, who)]))
-    assert len(known) > 50
+    loop.close()
+    assert len(known) > 30

@@ -15,7 +15,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from limiter import AsyncDualMemoryLimiter, AsyncSemaphore, Permit
 from proxy.requests.reader_shares import AnswerShare
 from proxy.requests.topic_lists.unproven import UnprovenReaders
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
 
@@ -126,11 +125,13 @@ class UnprovenReadersMachine(RuleBasedStateMachine):
     @initialize(share_by_key=st.booleans())
     def begin(self, share_by_key: bool) -> None:
         self.loop = asyncio.new_event_loop()
-        self.limiter = AsyncDualMemoryLimiter.create(
-            heap_limit_bytes=0, heap_max_queue=0, heap_timeout_seconds=1e9, direct_limit_bytes=LIMIT,
-            direct_max_queue=0, direct_timeout_seconds=1e9, clock=ManualClock(),
-        )  # fmt: skip
-        self.rule = UnprovenReaders(self.limiter, LimiterMetrics(ManualClock().time), ManualClock(), PERCENT)
+        self.limiter = AsyncDualMemoryLimiter(
+            *(
+                AsyncSemaphore(name, limit, max_queue=0, timeout_seconds=1e9, clock=ManualClock())
+                for name, limit in (("heap", 0), ("direct", LIMIT))
+            )
+        )
+        self.rule = UnprovenReaders(self.limiter, ManualClock(), PERCENT)
         for memory in (self.limiter, self.rule):
             memory.set_sharing(share_by_key, 100)
         self.lists: list[List] = []

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.share import Share
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 MANY_QUEUES: Final = 64
 # Answers for unproven readers: those asked for take this part of heap memory, and as much those that wait for a share.
 UNPROVEN_HEAP_PART: Final = 4
+# Estimates of one broker's questions take this part.
+ESTIMATES_HEAP_PART: Final = 2
 # Answers that arrive from one broker of several take this part.
 ANSWERS_HEAP_PART: Final = 4
 # No room is kept for a broker that was not asked for so long: the broker may have left its name.
@@ -72,9 +74,7 @@ class BrokerQueue:
     beside the heap permits, and those that wait for room wait for heap memory.
     """
 
-    def __init__(
-        self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, waits: LimiterObserver, clock: Clock
-    ) -> None:
+    def __init__(self, broker: BrokerAddress, limits: TopicListLimits, heap: AsyncSemaphore, clock: Clock) -> None:
         self.in_flight = AsyncSemaphore(
             f"questions to {broker}",
             limits.max_outstanding_per_broker,
@@ -89,22 +89,8 @@ class BrokerQueue:
             timeout_seconds=math.inf,
             clock=clock,
         )
-        self.reservations = AsyncSemaphore(
-            f"heap on {broker}",
-            0,
-            max_queue=heap.max_queue,
-            timeout_seconds=heap.timeout_seconds,
-            clock=clock,
-            observer=WaitsOnly(waits),
-        )
-        self.answers = AsyncSemaphore(
-            f"answers of {broker}",
-            0,
-            max_queue=0,
-            timeout_seconds=heap.timeout_seconds,
-            clock=clock,
-            observer=WaitsOnly(waits),
-        )
+        self.reservations = Share(f"heap on {broker}", heap, 1 / ESTIMATES_HEAP_PART)
+        self.answers = Share(f"answers of {broker}", heap, 1 / ANSWERS_HEAP_PART)
         self.asked_at = clock.time()
         self.apply(limits, heap)
 
@@ -118,7 +104,7 @@ class BrokerQueue:
         return self.in_flight, self.unproven, self.reservations, self.answers
 
     @property
-    def heap_lines(self) -> tuple[AsyncSemaphore, ...]:
+    def heap_lines(self) -> tuple[Share, ...]:
         """Return the lines whose waiters wait for heap memory."""
         return self.reservations, self.answers
 
@@ -126,10 +112,10 @@ class BrokerQueue:
         """Apply changed limits."""
         self.in_flight.set_limit(limits.max_outstanding_per_broker)
         self.unproven.set_limit(max(1, heap.limit // UNPROVEN_HEAP_PART) if heap.limit > 0 else 0)
-        self.reservations.set_limit(max(1, heap.limit // 2) if heap.limit > 0 else 0)
-        self.answers.set_limit(max(1, heap.limit // ANSWERS_HEAP_PART) if heap.limit > 0 else 0)
-        self.reservations.max_queue = heap.max_queue
-        self.reservations.timeout_seconds = self.answers.timeout_seconds = heap.timeout_seconds
+        for share in self.heap_lines:
+            share.follow()
+        # Each that waits here has its connection to the broker paused: it was let in, and must not be refused now.
+        self.answers.max_queue = 0
         for semaphore in self._semaphores:
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
@@ -164,51 +150,12 @@ class AnswerRoom:
             permit.release()
 
 
-class WaitsOnly:
-    """Pass on the waits: a grant without a wait is counted by the memory itself."""
-
-    def __init__(self, waits: LimiterObserver) -> None:
-        self._waits = waits
-
-    def granted(self, wait_seconds: float) -> None:
-        if wait_seconds:
-            self._waits.granted(wait_seconds)
-
-    def timed_out(self, wait_seconds: float) -> None:
-        self._waits.timed_out(wait_seconds)
-
-    def queued(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def rejected(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def cancelled(self) -> None:
-        """Do nothing: the limiter's statistics have this count."""
-
-    def updated(self) -> None:
-        """Pass over: a reservation does not change."""
-
-    def released(self) -> None:
-        """Pass over: a reservation is no memory that comes back."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeapStatistics:
-    """The statistics of heap memory as the metrics read them."""
-
-    statistics: Callable[[], LimiterStatistics]
-
-
 class BrokerQueues:
     """The queues of all brokers that were asked lately, and the limits of the topic-list path."""
 
-    def __init__(
-        self, clock: Clock, limiter: AsyncDualMemoryLimiter, heap_waits: LimiterObserver, limits: TopicListLimits
-    ) -> None:
+    def __init__(self, clock: Clock, limiter: AsyncDualMemoryLimiter, limits: TopicListLimits) -> None:
         self._clock = clock
         self._limiter = limiter
-        self._heap_waits = heap_waits
         self.limits = limits
         self._queues: dict[BrokerAddress, BrokerQueue] = {}
         self._past: list[LimiterStatistics] = []
@@ -225,7 +172,7 @@ class BrokerQueues:
         if queue is None:
             if len(self._queues) >= MANY_QUEUES:
                 self._forget_idle_queues()
-            queue = BrokerQueue(broker, self.limits, self._limiter.heap, self._heap_waits, self._clock)
+            queue = BrokerQueue(broker, self.limits, self._limiter.heap, self._clock)
             self._queues[broker] = queue
         queue.asked_at = self._clock.time()
         return queue
@@ -268,8 +215,8 @@ class BrokerQueues:
             waiting += sum(line.queue_size for line in queue.heap_lines)
         return waiting
 
-    def heap_statistics(self) -> LimiterStatistics:
-        """Return the heap's statistics, with the waiters on brokers added."""
+    def statistics(self) -> LimiterStatistics:
+        """Return the statistics of heap memory, with the waiters on brokers added."""
         heap = self._limiter.heap.statistics()
         lines = (line.statistics() for queue in self._queues.values() for line in queue.heap_lines)
         return sum_of_waits([heap, *self._past, *lines])

@@ -28,13 +28,12 @@ from typing import Any, Final, TypeVar
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.observer import LimiterObserver
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.net.output import Output
 from proxy.requests.reader_shares import Call, ReaderShares
-from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, WaitsOnly, sum_of_waits
+from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
 from proxy.telemetry.events.timeline import TimelineStage
@@ -62,10 +61,10 @@ _FALL_SECONDS: Final = 10.0
 class UnprovenReaders:
     """The share of direct memory for unproven readers; `percent` of the limit, 100: there is no such rule."""
 
-    def __init__(self, limiter: AsyncDualMemoryLimiter, waits: LimiterObserver, clock: Clock, percent: int) -> None:
+    def __init__(self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int) -> None:
         self._limiter = limiter
         self._clock = clock
-        self.shares = ReaderShares(limiter.direct, WaitsOnly(waits), clock)
+        self.shares = ReaderShares(limiter.direct)
         self._average_bytes = FIRST_AVERAGE_BYTES
         # The least average until then.
         self._least_average_bytes, self._least_until = FIRST_AVERAGE_BYTES, -math.inf

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol, Self
 from limiter.clock import Clock, Timer
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from limiter.share import Share
 from limiter.sites import SiteKey, site_of
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
@@ -134,15 +135,12 @@ class SharedPlaces:
         *,
         max_waiting: int = 0,
     ) -> None:
-        self.semaphore, self.uploads, self.lists = (
-            AsyncSemaphore(
-                each, some, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True, kept_of=kept_of
-            )
-            for each, some, kept_of in (
-                (name, limit, 0),
-                (f"uploads of {name}", _most_uploads(limit), 0),
-                (f"lists of {name}", _most_lists(limit), _KEPT_OF),
-            )
+        self.semaphore = AsyncSemaphore(
+            name, limit, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True
+        )
+        self.uploads = Share(f"uploads of {name}", self.semaphore, 1 - 1 / LEFT_OF, share_by_key=True)
+        self.lists = Share(
+            f"lists of {name}", self.semaphore, 1 - 1 / LEFT_OF_LISTS, share_by_key=True, kept_of=_KEPT_OF
         )
         self._clock = clock
         self._limits = limits
@@ -172,11 +170,10 @@ class SharedPlaces:
 
     def apply(self, limit: int, max_waiting: int) -> None:
         """Apply changed limits, of places and of requests that wait in each line; those that wait stay."""
-        for line in self._lines:
-            line.max_queue = max_waiting
+        self.semaphore.max_queue = max_waiting
         self.semaphore.set_limit(limit)
-        self.uploads.set_limit(_most_uploads(limit))
-        self.lists.set_limit(_most_lists(limit))
+        self.uploads.follow()
+        self.lists.follow()
 
     async def enter(self, guest: Guest, timeout_seconds: float, *, for_list: bool = False) -> Place:
         """Wait for a place, which the caller must release; raises PermitAcquireError. A cancelled call holds none."""
@@ -348,14 +345,6 @@ class SharedPlaces:
                     needed -= 1
                     if place not in yielded:
                         yield place
-
-
-def _most_uploads(limit: int) -> int:
-    return limit - limit // LEFT_OF
-
-
-def _most_lists(limit: int) -> int:
-    return limit - limit // LEFT_OF_LISTS
 
 
 def _staying(places: Iterable[Place], now: float) -> dict[Place, None]:

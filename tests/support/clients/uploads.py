@@ -78,7 +78,7 @@ class Services:
             max_queue=0,
             timeout_seconds=timeout_seconds,
             clock=self.clock,
-            observer=self.waits,
+            observer=self.waits.waited,
             share_by_key=share_by_key,
         )
 

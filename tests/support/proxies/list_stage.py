@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any, cast
 
 from limiter.dual import AsyncDualMemoryLimiter
+from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
@@ -40,7 +41,6 @@ from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import NO_RECORD, Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.raw_broker import CONNECTED
@@ -220,14 +220,13 @@ class ListStage:
         loop, sizes = self.loop, self.sizes
         self.hangup = HangupWatcher(loop)
         self.counters = Counters(DisconnectCause, OUTCOMES, lambda error, where: self.reports.append(error))
-        self.limiter = AsyncDualMemoryLimiter.create(
-            heap_limit_bytes=sizes.heap,
-            heap_max_queue=sizes.max_queue,
-            heap_timeout_seconds=sizes.acquire_seconds,
-            direct_limit_bytes=sizes.direct,
-            direct_max_queue=sizes.max_queue,
-            direct_timeout_seconds=sizes.acquire_seconds,
-            clock=loop,
+        self.limiter = AsyncDualMemoryLimiter(
+            *(
+                AsyncSemaphore(
+                    name, limit, max_queue=sizes.max_queue, timeout_seconds=sizes.acquire_seconds, clock=loop
+                )
+                for name, limit in (("heap", sizes.heap), ("direct", sizes.direct))
+            )
         )
         self.limiter.set_sharing(sizes.share_by_key, 100)
         self.pump, self.loop_budget, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
@@ -256,7 +255,7 @@ class ListStage:
             connect_frames,
             self.choice,
         )
-        self.queues = BrokerQueues(loop, self.limiter, LimiterMetrics(loop.time), sizes.limits)
+        self.queues = BrokerQueues(loop, self.limiter, sizes.limits)
         self.service = TopicListService(
             loop,
             self.limiter,
@@ -271,7 +270,7 @@ class ListStage:
             self.counters.requests,
             self.refusals,
             self.usage,
-            UnprovenReaders(self.limiter, LimiterMetrics(loop.time), loop, sizes.unproven_percent),
+            UnprovenReaders(self.limiter, loop, sizes.unproven_percent),
         )
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(

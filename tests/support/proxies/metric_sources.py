@@ -154,8 +154,8 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
     heap_waits, direct_waits = LimiterMetrics(lambda: 100.0), LimiterMetrics(lambda: 100.0)
     lag = Durations(lambda: 100.0)
     for seconds in WAITS_SECONDS:
-        heap_waits.granted(seconds)
-        direct_waits.timed_out(seconds * 2)
+        heap_waits.waited(seconds, True)
+        direct_waits.waited(seconds * 2, False)
         lag.add(seconds * 10)
     tenants = TenantTracker()
     tenants.asked("public/default")

@@ -17,7 +17,6 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
@@ -67,7 +66,7 @@ def web_parts(
         config=settings,
         pages=own_pages(settings.status_file_path, lambda: [render()], readiness),
         direct=direct,
-        shares=ReaderShares(direct, LimiterMetrics(loop.time), loop),
+        shares=ReaderShares(direct),
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),

@@ -5,7 +5,7 @@ import gc
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from limiter.observer import LimiterObserver
+from limiter.observer import WaitObserver
 from limiter.semaphore import AsyncSemaphore
 from tests.support.loops.clock import ManualClock
 
@@ -18,7 +18,7 @@ def semaphore(
     *,
     max_queue: int = 0,
     timeout_seconds: float = 25.0,
-    observer: LimiterObserver | None = None,
+    observer: WaitObserver | None = None,
     **given: Any,
 ) -> AsyncSemaphore:
     return AsyncSemaphore(
@@ -47,37 +47,3 @@ def alive(kind: type) -> int:
     """Count the objects of a kind that anybody remembers."""
     gc.collect()
     return sum(type(each) is kind for each in gc.get_objects())
-
-
-class RecordingObserver:
-    """Write down every call as `name` or `name seconds`, or raise an error each time."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.heard: list[str] = []
-        self._error = error
-
-    def _hear(self, what: str) -> None:
-        if self._error is not None:
-            raise self._error
-        self.heard.append(what)
-
-    def queued(self) -> None:
-        self._hear("queued")
-
-    def granted(self, wait_seconds: float) -> None:
-        self._hear(f"granted {wait_seconds:g}")
-
-    def timed_out(self, wait_seconds: float) -> None:
-        self._hear(f"timed out {wait_seconds:g}")
-
-    def rejected(self) -> None:
-        self._hear("rejected")
-
-    def cancelled(self) -> None:
-        self._hear("cancelled")
-
-    def updated(self) -> None:
-        self._hear("updated")
-
-    def released(self) -> None:
-        self._hear("released")

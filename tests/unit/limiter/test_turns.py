@@ -119,7 +119,7 @@ async def test_growth_is_paid_like_an_honest_request(clock: ManualClock) -> None
     limiter, given = semaphore(100, clock, share_by_key=True), Counter[str]()
 
     async def request(key: str, estimate: int) -> None:
-        async with await limiter.acquire(estimate, key=key) as permit:
+        with await limiter.acquire(estimate, key=key) as permit:
             await permit.update(50)
             given[key] += 50
             # One pool of estimates is let in before the first of them turns out to be too low.

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from limiter.observer import LimiterObserver
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case
 from proxy.app.memory.nodes import NODES
@@ -85,10 +84,10 @@ def test_limiters_are_read_each_from_its_own_books() -> None:
 
 def test_waits_are_milliseconds_and_timeouts_are_waits_too() -> None:
     setting = Setting()
-    observer: LimiterObserver = setting.heap_waits
+    waited = setting.heap_waits.waited
     for _ in range(99):
-        observer.granted(0.0)
-    observer.timed_out(25.5)
+        waited(0.0, True)
+    waited(25.5, False)
     assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms", quantile="0.5") == 0.0
     assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms", quantile="1.0") == 25_500.0
     assert setting.value(f"{TOPIC_LIST}heap_wait_time_ms_count") == 100

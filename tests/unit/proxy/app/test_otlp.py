@@ -137,7 +137,7 @@ def test_a_wait_is_in_the_bucket_whose_bound_it_does_not_pass() -> None:
     sources = full_sources()
     before = list(sources.heap_waits.wait_millis.buckets)
     for seconds in (0.001, 0.0010001, 60.0, 60.1):
-        sources.heap_waits.granted(seconds)
+        sources.heap_waits.waited(seconds, True)
     grown = [now - then for now, then in zip(sources.heap_waits.wait_millis.buckets, before, strict=True)]
     assert grown == [1, 1, *([0] * 13), 1, 1]
 
@@ -160,7 +160,7 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
 
     export(MetricExportResult.SUCCESS)
     sources.counters.clients.new_connections += 5
-    sources.heap_waits.granted(0.2)
+    sources.heap_waits.waited(0.2, True)
     export(MetricExportResult.FAILURE)
     last = export(MetricExportResult.SUCCESS)
     connections, waits = last["pulsar.proxy.new_connections"].sum, last["topic.list.heap.wait.time"].histogram

@@ -95,11 +95,14 @@ class Books:
         self.clock = ManualClock()
         self.counters = Counters(DisconnectCause)
         waits = LimiterMetrics(self.clock.time)
-        self.direct = AsyncSemaphore(
-            "direct", 3 * LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits
+        self.direct, self.heap = (
+            AsyncSemaphore(name, limit, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits.waited)
+            for name, limit in (("direct", 3 * LISTS), ("heap", LISTS))
         )
         limits = WriteLimits(stall_seconds, min_bytes_per_second)
-        self.heap = AsyncSemaphore("heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits)
+        self.heap = AsyncSemaphore(
+            "heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits.waited
+        )
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
         self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters.net, limits, log)

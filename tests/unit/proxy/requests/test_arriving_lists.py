@@ -213,10 +213,10 @@ def test_lines_of_brokers_that_nothing_waits_on_are_forgotten_and_their_counts_a
                 await line.acquire(1, timeout_seconds=0)
 
         stage.run(one_times_out())
-        before = queues.heap_statistics()
+        before = queues.statistics()
         for broker in brokers:
             queues.queue(broker)
         assert len(queues.all()) <= MANY_QUEUES
         assert queues.queue(BROKER) is busy
-        assert queues.heap_statistics() == before
+        assert queues.statistics() == before
         assert before.timed_out == 1

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import pytest
 
-from limiter.dual import LimitType
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
@@ -122,7 +121,7 @@ def test_bytes_sent_count_for_each_client_that_got_the_list(stage: ListStage, me
 def test_a_list_refused_memory_names_its_limiter_and_counts_for_each_client(
     stage: ListStage, members: int, memory: str, text: str
 ) -> None:
-    semaphore = stage.limiter.of(LimitType(memory))
+    semaphore = getattr(stage.limiter, memory)
     with taken(semaphore, semaphore.limit):
         clients = [stage.client("alice") for _ in range(members)]
         for client in clients:

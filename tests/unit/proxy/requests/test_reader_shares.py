@@ -31,7 +31,7 @@ class Disk:
 
 def shares(percent: int = 50) -> ReaderShares:
     direct = AsyncSemaphore("direct", LIMIT, max_queue=0, timeout_seconds=0.0, clock=ManualClock())
-    found = ReaderShares(direct, None, ManualClock())  # type: ignore[arg-type]
+    found = ReaderShares(direct)
     found.apply(percent)
     return found
 

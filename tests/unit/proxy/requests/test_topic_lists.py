@@ -204,7 +204,7 @@ def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> No
     for number, client in enumerate(clients):
         stage.ask(client, f"t/{number}")
     stage.step()
-    waiting = stage.queues.heap_statistics().queue_size
+    waiting = stage.queues.statistics().queue_size
     assert 0 < waiting <= 200
     assert stage.limiter.heap.queue_size == 0
     assert stage.queues.short
@@ -212,7 +212,7 @@ def test_who_waits_for_an_estimate_waits_for_heap_memory(stage: ListStage) -> No
     stage.step(500)
     refused = [error for client in clients for error in errors(client)]
     assert refused == [(ServerError.TooManyRequests, HEAP_REFUSAL)] * waiting
-    assert stage.queues.heap_statistics().timed_out == waiting
+    assert stage.queues.statistics().timed_out == waiting
 
 
 def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> None:

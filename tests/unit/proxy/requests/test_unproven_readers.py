@@ -22,7 +22,6 @@ from proxy.requests.topic_lists.unproven import (
     MEMBERS_AT_ONCE,
     UnprovenReaders,
 )
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.clients.list_clients import turns
 from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
@@ -91,11 +90,13 @@ class Scene:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        limiter = AsyncDualMemoryLimiter.create(
-            heap_limit_bytes=LIMIT, heap_max_queue=100, heap_timeout_seconds=10, direct_limit_bytes=LIMIT,
-            direct_max_queue=100, direct_timeout_seconds=10, clock=self.clock,
-        )  # fmt: skip
-        self.rule: Any = UnprovenReaders(limiter, LimiterMetrics(self.clock.time), self.clock, 50)
+        limiter = AsyncDualMemoryLimiter(
+            *(
+                AsyncSemaphore(name, LIMIT, max_queue=100, timeout_seconds=10, clock=self.clock)
+                for name in ("heap", "direct")
+            )
+        )
+        self.rule: Any = UnprovenReaders(limiter, self.clock, 50)
         self.queue, self.idle_queue = Queue(self.clock, 1), Queue(self.clock)
         self._silent = [taken(self.queue.unproven), taken(self.rule.share)]
         self.awake: AsyncSemaphore = self.rule.shares.awake
