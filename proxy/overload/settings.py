@@ -1,18 +1,13 @@
 """The settings of overload control, read from the configuration."""
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Self
 
 from proxy.config.config import Config
 from proxy.overload.adaptive import AdaptiveSettings
 from proxy.overload.samples import Marks
 from proxy.overload.threshold import ThresholdSettings
 from proxy.overload.topic_choice import TopicChoice
-
-# Each broker is asked so often: its metrics are a large answer.
-BROKER_SECONDS: Final = 3.0
-# Questions for the backlog of topics, a second.
-BACKLOGS_A_SECOND: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
