@@ -21,10 +21,10 @@ import uvloop
 from proxy.app.memory.budget import event_log, lists_on_disk
 from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
 from proxy.cli.demo.children import Child, ChildFailed
+from proxy.cli.demo.names import GeneratedTopics
 from proxy.cli.demo.spill import directory_for_lists, lists_moved
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.demo.watch import Watch
 from proxy.config.config import Config
 from proxy.core.native import DO_WITHOUT, INSTALL, native
@@ -215,7 +215,7 @@ async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes
         peak_bytes=watch.peak_bytes,
         storm_seconds=watch.storm_seconds,
         broker_questions=seen["topic_questions"],
-        broker_most_outstanding=seen["max_outstanding_topic_questions"],
+        broker_most_outstanding=seen["max_open_questions"],
         event_log_bytes=processes.event_log_bytes,
         disk_bytes=processes.disk_bytes,
         lists_on_disk=moved,
