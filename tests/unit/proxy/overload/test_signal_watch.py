@@ -126,7 +126,6 @@ def test_a_broker_that_does_not_answer_keeps_its_last_value_for_five_looks_and_t
         await asyncio.sleep(4)
         del answers["one"]
         await asyncio.sleep(40)
-        # Its heap begins anew, too: nothing is left of the window.
         answers["one"] = FULL._replace(heap_used=99)
         await asyncio.sleep(8)
 
