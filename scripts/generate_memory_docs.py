@@ -46,6 +46,7 @@ _FACTS: Final = {
     Fact.NO_SEND_MEMORY: "unless `clientSocketSendMemoryMB`",
     Fact.COMMAND_BYTES: "with `maxConcurrentLookupRequestMB`",
     Fact.NO_COMMAND_BYTES: "unless `maxConcurrentLookupRequestMB`",
+    Fact.THROTTLE_ACTS: "while `overloadThrottleEnabled` or `adaptivePublisherThrottlingEnabled` acts",
 }
 _MB: Final = 1_000_000
 # docs/capacity.md says where these come from.

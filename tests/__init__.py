@@ -11,5 +11,5 @@ helm, deploy, release   rendered charts; the image, Compose, systemd; what a rel
 support, fixtures       what tests share; files that are read for ever
 transcripts             bytes on the wire, recorded
 
-The embedded broker is `proxy/cli/demo/`: `broker.py`, and its faults in `script.py` (a delay is a gate, never a time).
+The embedded broker is `support/brokers/embedded/`, and its faults are in `script.py` (a delay is a gate, never a time).
 """

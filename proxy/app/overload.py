@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from proxy.overload.control import OverloadControl, OverloadParts
     from proxy.overload.machine_memory import MemoryFiles
     from proxy.overload.relay_weights import RelayWeights
-    from proxy.overload.report import ThrottleRecorder
+    from proxy.overload.report import Record
     from proxy.overload.samples import MemorySample, OwnerBytes
     from proxy.overload.settings import OverloadSettings
 
@@ -96,7 +96,7 @@ class OverloadSwitch:
 
         longest = settings.threshold.max_pause_seconds
         self._weights = RelayWeights(
-            sources.sessions, sources.counters.overload, longest, sources.engines.received_memory
+            sources.sessions.all_relays, sources.counters.overload, longest, sources.engines.received_memory
         )
         self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
         self._sources.counters.controllers[NAME] = self.control.age_seconds
@@ -156,7 +156,7 @@ class OverloadSwitch:
             off_loop=OneAtATime(sources.loop.time).call,
             counters=sources.counters.overload,
             log=sources.log,
-            recorder=_recorder(sources.recorder),
+            record=_record(sources.recorder),
         )
 
     def _socket_bytes(self) -> int:
@@ -236,11 +236,9 @@ def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | N
     return BrokerQuestions(urls, sources.identities.own, tls, sources.sockets.load_connector)
 
 
-def _recorder(recorder: Recorder | None) -> "ThrottleRecorder":
-    from proxy.overload.report import NO_THROTTLE_RECORDER
-
+def _record(recorder: Recorder | None) -> "Record | None":
     if recorder is None:
-        return NO_THROTTLE_RECORDER
+        return None
     from proxy.telemetry.events.throttle_records import ThrottleEvents
 
-    return ThrottleEvents(recorder)
+    return ThrottleEvents(recorder).record

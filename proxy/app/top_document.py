@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
@@ -29,6 +29,9 @@ from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.admin.rates import Rates
+
+if TYPE_CHECKING:
+    from proxy.overload.control import OverloadControl
 
 TOP_ROWS: Final = 10
 TOP_BROKERS: Final = 50
@@ -179,7 +182,7 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
 def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
     """Return the state of both throttles; None while none is enabled. A signal that is not known is null."""
     counters = metrics.counters.overload
-    view = counters.view
+    view: OverloadControl | None = counters.view
     if view is None:
         return None
     signals = view.signals

@@ -8,9 +8,9 @@ one (`rate_rules.Beginners`), from its first message on: `begin` says with which
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.overload.bounds import MOST_TOPICS
 from proxy.overload.rate_rules import (
@@ -134,7 +134,7 @@ class RateDecision(NamedTuple):
 
 
 class AdaptiveThrottle:
-    """The controller: state by topic, explicit and JSON-able; `failures` counts topics whose evaluation failed.
+    """The controller: state by topic; `failures` counts topics whose evaluation failed.
 
     No method walks all topics in one step: iterators do, and their caller may stop after each.
     """
@@ -459,24 +459,3 @@ class AdaptiveThrottle:
                 yield self._free(name, topic)
             else:
                 yield None
-
-    def to_json(self) -> Mapping[str, Any]:
-        """Return the state as values of JSON, for `from_json`."""
-        return {
-            "topics": {name: asdict(topic) for name, topic in self.topics.items()},
-            "rated": [[slot, name] for slot, name in self._rated.items()],
-            "begun": [[slot, name] for slot, name in self._rated.begun()],
-            "to_release": [[[slot, name] for slot, name in ended.items()] for ended in self._to_release],
-            "epoch": self._epoch,
-            "last": self._last,
-            "activations": self.activations,
-            "beginners": self._beginners.to_json(),
-        }
-
-    def from_json(self, found: Mapping[str, Any]) -> None:
-        """Restore a state of `to_json`."""
-        self.topics = {name: Topic(**fields) for name, fields in found["topics"].items()}
-        self._rated = RatedSlots(dict(found["rated"]), dict(found["begun"]))
-        self._to_release = [RatedSlots(dict(ended)) for ended in found["to_release"]]
-        self._epoch, self._last, self.activations = found["epoch"], found["last"], found["activations"]
-        self._beginners.from_json(found["beginners"])

@@ -6,7 +6,7 @@ broker whose metrics are refused is asked for its load report; if that is refuse
 
 import importlib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -29,7 +29,6 @@ LOAD_PATH: Final = "/admin/v2/broker-stats/load-report"
 ANSWER_SECONDS: Final = 3.0
 _IMPORT_SECONDS: Final = 30.0
 _DOMAINS: Final = ("persistent", "non-persistent")
-_NO_SERVICE: Final = "no web service is configured (brokerWebServiceURL)"
 
 
 class BrokerQuestions:
@@ -45,7 +44,7 @@ class BrokerQuestions:
         tls: Callable[[], ssl.SSLContext] | None,
         load_connector: Callable[[], Callable[[Any], Any]],
     ) -> None:
-        self._urls = urls
+        self.urls = urls
         self._own = own
         self._tls = tls
         self._load_connector = load_connector
@@ -53,43 +52,8 @@ class BrokerQuestions:
         # nothing for seconds.
         self._owners: dict[str, str] = {}
 
-    async def memory(self) -> Mapping[str, BrokerSample | Exception]:
-        """Return the memory of each broker by its URL, or its error; raise the last error if none has answered."""
-        found: dict[str, BrokerSample | Exception] = {}
-        failure = StatisticsUnavailable(_NO_SERVICE)
-        answered = False
-        for url in self._urls:
-            try:
-                found[url] = await self._memory_of(url)
-                answered = True
-            except StatisticsUnavailable as error:
-                found[url] = failure = _bare(error)
-        if not answered:
-            raise _bare(failure)
-        return found
-
-    async def backlog(self, topic: str) -> BacklogSample:
-        """Return the backlog of a topic; raise StatisticsRefused or StatisticsUnavailable."""
-        path = stats_path(topic)
-        failure = StatisticsUnavailable(_NO_SERVICE)
-        owner = self._owners.pop(topic, "")
-        for url in sorted(self._urls, key=lambda each: each != owner):
-            try:
-                found = backlog_sample(await self._get(url, path, LARGEST_STATS_BYTES))
-            except StatisticsUnavailable as error:
-                failure = _bare(error)
-            else:
-                self._remember(topic, url)
-                return found
-        raise _bare(failure)
-
-    def _remember(self, topic: str, url: str) -> None:
-        if len(self._owners) >= MOST_BACKLOGS:
-            # The topic that was asked for longest ago.
-            del self._owners[next(iter(self._owners))]
-        self._owners[topic] = url
-
-    async def _memory_of(self, url: str) -> BrokerSample:
+    async def memory(self, url: str) -> BrokerSample:
+        """Return the memory of the broker at a URL; raise StatisticsRefused or StatisticsUnavailable."""
         try:
             body = await self._get(url, METRICS_PATH, LARGEST_METRICS_BYTES)
         except StatisticsRefused:
@@ -97,6 +61,24 @@ class BrokerQuestions:
         metrics = BrokerMetrics()
         await in_slices(metrics.read(body), 1)
         return metrics.sample()
+
+    async def backlog(self, topic: str) -> BacklogSample:
+        """Return the backlog of a topic; raise StatisticsUnavailable."""
+        path, why = stats_path(topic), ""
+        owner = self._owners.pop(topic, "")
+        for url in sorted(self.urls, key=lambda each: each != owner):
+            try:
+                found = backlog_sample(await self._get(url, path, LARGEST_STATS_BYTES))
+            except StatisticsUnavailable as error:
+                # Its text alone: the frames of its traceback have the answer, and are kept until garbage is collected.
+                why = str(error)
+            else:
+                if len(self._owners) >= MOST_BACKLOGS:
+                    # The topic that was asked for longest ago.
+                    del self._owners[next(iter(self._owners))]
+                self._owners[topic] = url
+                return found
+        raise StatisticsUnavailable(why)
 
     async def _get(self, url: str, path: str, most_bytes: int) -> bytes:
         try:
@@ -130,14 +112,6 @@ class BrokerQuestions:
         if answer.status != 200:
             raise StatisticsUnavailable(f"{url}: got status {answer.status}, expected 200")
         return body
-
-
-def _bare(error: StatisticsUnavailable) -> StatisticsUnavailable:
-    """Return an error of the same text, without its traceback, whose frames have the answer of a broker.
-
-    A frame that raises an error of its own locals keeps all that until a collection of garbage: 4 MiB each time.
-    """
-    return type(error)(str(error))
 
 
 async def _body(answer: Any, most_bytes: int) -> bytes:

@@ -1,6 +1,6 @@
 """The shell of overload control: one timer, two controllers, exceptions that end nothing, decisions that are applied.
 
-The shell takes Protocols only (`samples.py`) and knows no engine. An evaluation that fails is counted and
+The shell knows no engine. An evaluation that fails is counted and
 logged, and the next one comes; duration and time of the last evaluation are recorded in any case. At its end
 everything is released. Nothing walks all topics or all relays in one iteration of the loop (`slices.py`).
 """
@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
@@ -18,21 +18,18 @@ from proxy.overload.adaptive import AdaptiveThrottle, RateDecision, Topic
 from proxy.overload.bounds import MOST_BACKLOGS
 from proxy.overload.counters import ControllerNumbers, OverloadCounters, TopicNumbers
 from proxy.overload.pauses import PausedRelays
-from proxy.overload.report import NO_THROTTLE_RECORDER, ThrottleRecorder, ThrottleReport
-from proxy.overload.samples import (
-    OTHER_TOPICS,
-    BrokerReader,
-    OwnerBytes,
-    ProducerRelay,
-    RateTable,
-    SignalReader,
-    Signals,
-)
+from proxy.overload.report import Record, ThrottleReport
+from proxy.overload.samples import OTHER_TOPICS, OwnerBytes, Signals
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import OffLoop, SignalWatch
 from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import HARD, ThresholdThrottle
-from proxy.relay.topic_slots import RateCounts
+from proxy.relay.engine import Relay
+from proxy.relay.topic_slots import RateCounts, TopicSlots
+
+if TYPE_CHECKING:
+    from proxy.overload.broker_questions import BrokerQuestions
+    from proxy.overload.machine_memory import MachineMemory
 
 MOST_SHOWN: Final = 100
 # The topics whose backlog is asked for are chosen anew so often.
@@ -41,17 +38,17 @@ CHOOSE_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class OverloadParts:
-    """The parts that overload control works with; `brokers` is None without web services."""
+    """The parts that overload control works with; `brokers` is None without web services, `record` without events."""
 
-    relays: Callable[[], Iterable[ProducerRelay]]
-    rates: RateTable
-    memory: SignalReader
-    brokers: BrokerReader | None
+    relays: Callable[[], Iterable[Relay]]
+    rates: TopicSlots
+    memory: "MachineMemory"
+    brokers: "BrokerQuestions | None"
     owners: Callable[[], OwnerBytes]
     off_loop: OffLoop
     counters: OverloadCounters
     log: Logger
-    recorder: ThrottleRecorder = NO_THROTTLE_RECORDER
+    record: Record | None = None
 
 
 class OverloadControl:
@@ -65,11 +62,10 @@ class OverloadControl:
         self._settings = settings
         self._rates = parts.rates
         self._counters = parts.counters
-        self._report = ThrottleReport(parts.log, parts.recorder)
+        self._report = ThrottleReport(parts.log, parts.record)
         self._watch = SignalWatch(
             settings, parts.memory, parts.brokers, parts.owners, parts.off_loop, parts.counters, self._report
         )
-        self._asks = parts.brokers is not None
         self._relays = PausedRelays(parts.relays, self._relay_failed)
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)
@@ -89,9 +85,7 @@ class OverloadControl:
         clock = self._loop.time
         self._next_sample = self._next_rates = self._next_choice = clock()
         self._scope.start(self._run(after))
-        if self._asks:
-            self._scope.start(self._watch.run_brokers(clock))
-            self._scope.start(self._watch.run_backlogs(clock))
+        self._watch.start(self._scope, clock)
         self._counters.view = self
 
     def apply(self, settings: OverloadSettings) -> None:
@@ -223,7 +217,7 @@ class OverloadControl:
             self._watch.topics_seen(self._largest)
 
     def _rates_set(self, now: float, signals: Signals, *, held: bool) -> Iterator[None]:
-        backlogs = self._watch.backlogs.known
+        backlogs = self._watch.backlogs
         for made in self._adaptive.evaluate(now, signals.ratio, self._rates.walk(), backlogs, held=held):
             if made is not None:
                 self._set_rate(now, made)

@@ -1,13 +1,9 @@
 """Count what overload control does; what it sees now is read through `view`, None while no throttle is enabled."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from proxy.core.counters import RoomCounters, SharedCounters
-
-if TYPE_CHECKING:
-    from proxy.overload.samples import Signals
-    from proxy.relay.topic_slots import RateCounts
 
 SIGNALS = ("proxy", "brokers", "backlog")
 
@@ -22,55 +18,6 @@ class TopicNumbers(NamedTuple):
     memory_pressure: float
     backlog_pressure: float
     reduction: float
-
-
-class OverloadView(Protocol):
-    """The state of overload control at this moment."""
-
-    @property
-    def signals(self) -> "Signals":
-        """Return the signals in force."""
-
-    @property
-    def threshold_state(self) -> str | None:
-        """Return the state of the threshold throttle, None if it is not enabled."""
-
-    @property
-    def paused(self) -> Mapping[str, int]:
-        """Return the number of paused connections, and of those that would be paused."""
-
-    @property
-    def longest_pause_seconds(self) -> float:
-        """Return how long the connection that was paused first has been."""
-
-    @property
-    def memory_pressure(self) -> float | None:
-        """Return the pressure that the adaptive throttle sees, None if it is not enabled."""
-
-    @property
-    def active_topics(self) -> int:
-        """Return the number of topics whose rate is limited."""
-
-    @property
-    def rate_counts(self) -> "RateCounts":
-        """Return what is counted of all topics since the process began."""
-
-    @property
-    def shows_topics(self) -> bool:
-        """Return whether a key asks for metrics of single topics."""
-
-    def topics(self) -> Iterable[TopicNumbers]:
-        """Return the topics that are throttled most; nothing unless a key asks for them."""
-
-    def largest_topics(self, most: int) -> Iterable[TopicNumbers]:
-        """Return the topics that send most, as they were chosen some seconds ago."""
-
-    @property
-    def marks(self) -> Mapping[str, float]:
-        """Return the marks in force by name; those of a throttle that is not enabled are absent."""
-
-    def age_seconds(self) -> float:
-        """Return the time since the clock ran last."""
 
 
 class ControllerNumbers:
@@ -105,7 +52,8 @@ class OverloadCounters(RoomCounters):
 
     def __init__(self, shared: SharedCounters | None = None) -> None:
         super().__init__(shared)
-        self.view: OverloadView | None = None
+        # The `OverloadControl` that runs; whoever reads says so, as its module imports this one.
+        self.view: Any = None
         self.threshold = ControllerNumbers()
         self.adaptive = ControllerNumbers()
         self.signal_failures: dict[str, int] = dict.fromkeys(SIGNALS, 0)

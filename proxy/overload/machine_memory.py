@@ -1,25 +1,24 @@
-"""Read the memory of this process's cgroup, or of the machine, and the allocator's free bytes; the thin reader.
+"""Read memory that cannot be reclaimed: of this process's cgroup, of the process, or of the machine.
 
-Rule: parsing is `memory_use.py`'s; paths are arguments. Each read takes some 50 us, and up to a millisecond where the
-kernel has to add up memory.stat, so `OverloadControl` reads in a thread.
+`memory.current` holds the page cache, so anonymous memory and sockets are counted instead (docs/overload.md). Each read
+takes some 50 us, and up to a millisecond where the kernel has to add up memory.stat, so it is called in a thread.
 """
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from proxy.core.process_memory import PAGE_BYTES, parse_cgroups, parse_limit, read_text, return_free_pages
-from proxy.overload.memory_use import (
-    AllocatorBook,
-    machine_bytes,
-    parse_fields,
-    process_bytes,
-    stall_percent,
-    v1_bytes,
-    v2_bytes,
+from proxy.core.process_memory import (
+    PAGE_BYTES,
+    parse_cgroups,
+    parse_limit,
+    parse_status_field,
+    read_text,
+    return_free_pages,
 )
 from proxy.overload.samples import MemorySample
 
@@ -27,6 +26,8 @@ CGROUP_V2: Final = "cgroup v2"
 CGROUP_V1: Final = "cgroup v1"
 PROCESS: Final = "process"
 MACHINE: Final = "machine"
+# The controller, which is also the name of the tree below the mount point, and the file that has the limit.
+_VERSIONS: Final = ((CGROUP_V2, "", "memory.max"), (CGROUP_V1, "memory", "memory.limit_in_bytes"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,106 +62,109 @@ class MachineMemory:
         self._is_sidecar = is_sidecar
         self._socket_bytes = socket_bytes
         self._counted_free = allocator_free_bytes if counted_free is None else counted_free
-        self._book = AllocatorBook()
+        # The allocator also counts pages as free that it has given back, and that nobody may take off again.
+        self._returned_bytes = 0
         self._has_group = False
 
     def read(self) -> MemorySample:
         """Return memory in use and its limit; raise MemoryUnreadable."""
         groups = parse_cgroups(read_text(self._files.process / "cgroup"))
-        sample = self._v2(groups.get("")) or self._v1(groups.get("memory"))
-        if sample is not None:
-            self._has_group = True
-        elif self._has_group and not self._limit_files(groups):
-            # The machine's memory says nothing about the container whose files are gone.
-            raise MemoryUnreadable(f"{self._files.cgroups}: the limit of the cgroup is gone")
+        for source, controller, limit in _VERSIONS:
+            sample = self._group(source, self._upwards(groups, controller), limit)
+            if sample is not None:
+                self._has_group = True
+                break
         else:
-            sample = self._without_group()
-        return sample._replace(free_bytes=self._book.free_bytes(self._counted_free()))
-
-    def _limit_files(self, groups: Mapping[str, str]) -> bool:
-        """Return whether any limit can still be read: one that was lifted can."""
-        found = [each / "memory.max" for each in _upwards(self._files.cgroups, groups.get("", ""))]
-        root = self._files.cgroups / "memory"
-        found += [each / "memory.limit_in_bytes" for each in _upwards(root, groups.get("memory", ""))]
-        return any(read_text(path) is not None for path in found)
+            sample = self._without_group(groups)
+        counted = self._counted_free()
+        # Pages that were given back come back when they are used, and then are counted no more.
+        self._returned_bytes = min(self._returned_bytes, counted)
+        return sample._replace(free_bytes=counted - self._returned_bytes)
 
     def trim(self) -> None:
         """Return free pages of the allocator to the system."""
         return_free_pages()
-        self._book.trimmed(self._counted_free())
+        self._returned_bytes = self._counted_free()
 
-    def _v2(self, group: str | None) -> MemorySample | None:
-        if group is None:
+    def _upwards(self, groups: Mapping[str, str], controller: str) -> list[Path]:
+        """Return the directory of a group and all above it; none for a controller that does not know this process.
+
+        Inside a container they may be absent but for the mount point, which is the container's group then.
+        """
+        if controller not in groups:
+            return []
+        root = self._files.cgroups / controller
+        directory = root / groups[controller].lstrip("/")
+        return [each for each in (directory, *directory.parents) if each.is_relative_to(root)]
+
+    def _group(self, source: str, places: list[Path], name: str) -> MemorySample | None:
+        """Return the memory of the group with the smallest limit; None without a limit."""
+        limits = [(parse_limit(read_text(place / name)), number) for number, place in enumerate(places)]
+        limit, number = min(((limit, number) for limit, number in limits if limit), default=(0, 0))
+        if not limit:
             return None
-        limited = _smallest(_upwards(self._files.cgroups, group), "memory.max")
-        if limited is None:
-            return None
-        place, limit = limited
-        own = next((each for each in _upwards(self._files.cgroups, group) if (each / "memory.stat").exists()), place)
-        if self._is_sidecar and self._is_shared(own):
+        place = places[number]
+        own = next((each for each in places if (each / "memory.stat").exists()), place)
+        if self._is_sidecar and _is_shared(own):
             return self._process(limit)
-        used = v2_bytes(read_text(place / "memory.stat"))
+        fields = parse_fields(read_text(place / "memory.stat"))
+        used, sockets = fields.get("anon"), fields.get("sock", 0)
+        if source == CGROUP_V1:
+            used, sockets = fields.get("total_rss", fields.get("rss")), self._socket_bytes()
         if used is None:
             raise MemoryUnreadable(f"{place / 'memory.stat'}: got no number of anonymous memory")
         high = parse_fields(read_text(place / "memory.events")).get("high", 0)
-        return MemorySample(CGROUP_V2, used, limit, 0, self._stalls(place), high)
+        return MemorySample(source, used + sockets, limit, 0, self._stalls(place), high)
 
-    def _v1(self, group: str | None) -> MemorySample | None:
-        if group is None:
-            return None
-        root = self._files.cgroups / "memory"
-        limited = _smallest(_upwards(root, group), "memory.limit_in_bytes")
-        if limited is None:
-            return None
-        place, limit = limited
-        if self._is_sidecar and self._is_shared(place):
-            return self._process(limit)
-        used = v1_bytes(read_text(place / "memory.stat"), self._socket_bytes())
-        if used is None:
-            raise MemoryUnreadable(f"{place / 'memory.stat'}: got no number of anonymous memory")
-        return MemorySample(CGROUP_V1, used, limit, 0, self._stalls(None))
-
-    def _without_group(self) -> MemorySample:
-        found = machine_bytes(read_text(self._files.proc / "meminfo"))
-        if found is None:
-            raise MemoryUnreadable(f"{self._files.proc / 'meminfo'}: got no MemTotal and MemAvailable")
-        used, total = found
+    def _without_group(self, groups: Mapping[str, str]) -> MemorySample:
+        if self._has_group and not any(
+            (place / limit).exists()
+            for _, controller, limit in _VERSIONS
+            for place in self._upwards(groups, controller)
+        ):
+            # A limit that was lifted has its files. Without them the machine's memory says nothing about the container.
+            raise MemoryUnreadable(f"{self._files.cgroups}: the limit of the cgroup is gone")
+        path = self._files.proc / "meminfo"
+        text = read_text(path)
+        total, available = parse_status_field(text, "MemTotal"), parse_status_field(text, "MemAvailable")
+        if not total or available is None:
+            raise MemoryUnreadable(f"{path}: got no MemTotal and MemAvailable")
         if self._is_sidecar:
             return self._process(total)
-        return MemorySample(MACHINE, used, total, 0, self._stalls(None))
+        return MemorySample(MACHINE, max(0, total - available), total, 0, self._stalls())
 
     def _process(self, limit: int) -> MemorySample:
-        used = process_bytes(read_text(self._files.process / "statm"), PAGE_BYTES, self._socket_bytes())
-        if used is None:
-            raise MemoryUnreadable(f"{self._files.process / 'statm'}: got no sizes")
+        """Return the memory of this process that is not shared, and its sockets."""
+        path = self._files.process / "statm"
+        words = (read_text(path) or "").split()
+        if len(words) < 3 or not (words[1].isdecimal() and words[2].isdecimal()):
+            raise MemoryUnreadable(f"{path}: got no sizes")
+        used = max(0, int(words[1]) - int(words[2])) * PAGE_BYTES + self._socket_bytes()
         # Stalls of the machine, or of a group, may be those of others.
         return MemorySample(PROCESS, used, limit)
 
-    def _stalls(self, group: Path | None) -> float | None:
+    def _stalls(self, *groups: Path) -> float | None:
         """Return the kernel's stall information of a group, else of the machine; None where neither is there."""
-        found = None if group is None else stall_percent(read_text(group / "memory.pressure"))
-        return stall_percent(read_text(self._files.proc / "pressure/memory")) if found is None else found
-
-    def _is_shared(self, group: Path) -> bool:
-        """Return whether a process other than this one, and the one that started it, is in a group."""
-        ours = {str(os.getpid()), str(os.getppid()), "0"}
-        return any(pid not in ours for pid in (read_text(group / "cgroup.procs") or "").split())
+        paths = [*(group / "memory.pressure" for group in groups), self._files.proc / "pressure/memory"]
+        return next((found for path in paths if (found := stall_percent(read_text(path))) is not None), None)
 
 
-def _upwards(root: Path, group: str) -> Iterator[Path]:
-    """Yield the directory of a group and all above it; the mount point is the container's group if they are absent."""
-    directory = root / group.lstrip("/")
-    for place in (directory, *directory.parents):
-        yield place
-        if place == root:
-            break
+def _is_shared(group: Path) -> bool:
+    """Return whether a process other than this one, and the one that started it, is in a group."""
+    ours = {str(os.getpid()), str(os.getppid()), "0"}
+    return any(pid not in ours for pid in (read_text(group / "cgroup.procs") or "").split())
 
 
-def _smallest(places: Iterator[Path], name: str) -> tuple[Path, int] | None:
-    """Return the group with the smallest limit, and that limit; None without one."""
-    limits = ((place, parse_limit(read_text(place / name))) for place in places)
-    found = [(limit, number, place) for number, (place, limit) in enumerate(limits) if limit]
-    return (min(found)[2], min(found)[0]) if found else None
+def parse_fields(text: str | None) -> dict[str, int]:
+    """Return the lines `name number` of a file such as memory.stat or memory.events; other lines are passed over."""
+    lines = (line.partition(" ") for line in (text or "").splitlines())
+    return {name: int(number) for name, _, number in lines if number.strip().isdecimal()}
+
+
+def stall_percent(text: str | None) -> float | None:
+    """Return `some avg10` of a PSI file; None if the file is absent, empty or something else."""
+    found = re.search(r"^some .*?\bavg10=(\d+(?:\.\d+)?)(?:\s|$)", text or "", re.MULTILINE)
+    return None if found is None else min(100.0, float(found[1]))
 
 
 class _Mallinfo2(ctypes.Structure):

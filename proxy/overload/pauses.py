@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Final
 
-from proxy.overload.samples import ProducerRelay
 from proxy.overload.slices import in_slices
 from proxy.overload.threshold import RelaySample, ThresholdDecisions, ThresholdThrottle
-from proxy.relay.engine import Direction, PauseReason
+from proxy.relay.engine import Direction, PauseReason, Relay
 
 # Some 2 us each, and a call into the native engine.
 SLICE: Final = 250
@@ -25,13 +24,13 @@ class PausedRelays:
 
     def __init__(
         self,
-        relays: Callable[[], Iterable[ProducerRelay]],
+        relays: Callable[[], Iterable[Relay]],
         failed: Callable[[BaseException], None],
     ) -> None:
         self._relays = relays
         self._failed = failed
-        self._numbers: dict[ProducerRelay, int] = {}
-        self._by_number: dict[int, ProducerRelay] = {}
+        self._numbers: dict[Relay, int] = {}
+        self._by_number: dict[int, Relay] = {}
         self._next = count()
         self._paused: set[int] = set()
 
@@ -62,7 +61,7 @@ class PausedRelays:
         await in_slices(self._applied(made), SLICE)
 
     def _applied(self, made: ThresholdDecisions) -> Iterator[None]:
-        steps: list[tuple[Callable[[ProducerRelay], None], list[int]]] = [
+        steps: list[tuple[Callable[[Relay], None], list[int]]] = [
             (self._pause, made.paused),
             (self._resume, made.resumed),
             (_drip, made.dripped),
@@ -94,7 +93,7 @@ class PausedRelays:
             self._guarded(self._resume, self._by_number[number])
             yield
 
-    def _number(self, relay: ProducerRelay) -> int:
+    def _number(self, relay: Relay) -> int:
         number = self._numbers.get(relay)
         if number is None:
             number = self._numbers[relay] = next(self._next)
@@ -105,25 +104,25 @@ class PausedRelays:
         self._numbers.pop(self._by_number.pop(number), None)
         self._paused.discard(number)
 
-    def _pause(self, relay: ProducerRelay) -> None:
+    def _pause(self, relay: Relay) -> None:
         self._paused.add(self._numbers[relay])
         relay.pause(_WAY, _WHY)
 
-    def _resume(self, relay: ProducerRelay) -> None:
+    def _resume(self, relay: Relay) -> None:
         self._paused.discard(self._numbers[relay])
         relay.resume(_WAY, _WHY)
 
-    def _guarded(self, step: Callable[[ProducerRelay], None], relay: ProducerRelay) -> None:
+    def _guarded(self, step: Callable[[Relay], None], relay: Relay) -> None:
         try:
             step(relay)
         except Exception as error:
             self._failed(error)
 
 
-def _drip(relay: ProducerRelay) -> None:
+def _drip(relay: Relay) -> None:
     relay.drip(_WAY)
 
 
-def _open(relay: ProducerRelay) -> None:
+def _open(relay: Relay) -> None:
     """Read the connection once: its longest pause is over."""
     relay.drip(_WAY, whole_read=True)

@@ -3,7 +3,7 @@
 `messages` and `bytes` a second are computed alike, each for itself. Check values are those of the pull request.
 """
 
-from typing import Any, Final
+from typing import Final
 
 UP: Final = 0.30
 DOWN: Final = 0.05
@@ -107,11 +107,3 @@ class Beginners:
         most = [max(middle, MOST_GROWTH * floor) for middle, floor in zip(self._middle, least, strict=True)]
         found = [max(rate, min(GROWTH * rate, bound)) for rate, bound in zip(natural, most, strict=True)]
         return found[0], found[1]
-
-    def to_json(self) -> list[Any]:
-        """Return the state as values of JSON."""
-        return [*self._middle, self._count]
-
-    def from_json(self, found: list[Any]) -> None:
-        """Restore a state of `to_json`."""
-        self._middle, self._count = (found[0], found[1]), found[2]

@@ -1,6 +1,6 @@
 """The slots whose rate the adaptive throttle limits: a slot may get another topic, and has to lose its rate then."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 
 
 class RatedSlots:
@@ -11,14 +11,12 @@ class RatedSlots:
 
     __slots__ = ("_begun", "_due", "_names", "_slots")
 
-    def __init__(self, slots: Mapping[int, str] | None = None, begun: Mapping[int, str] | None = None) -> None:
+    def __init__(self) -> None:
         self._slots: dict[int, str] = {}
         self._names: dict[str, int] = {}
-        self._begun = dict(begun or {})
+        self._begun: dict[int, str] = {}
         # The slots that began before the pass that goes on, and that the pass has not shown yet.
         self._due: dict[int, str] = {}
-        for slot, name in (slots or {}).items():
-            self.put(slot, name)
 
     def __contains__(self, slot: int) -> bool:
         return slot in self._slots
@@ -80,11 +78,3 @@ class RatedSlots:
 
     def __len__(self) -> int:
         return len(self._slots)
-
-    def items(self) -> Iterable[tuple[int, str]]:
-        """Return slots and topics."""
-        return self._slots.items()
-
-    def begun(self) -> Iterable[tuple[int, str]]:
-        """Return the slots whose rate no pass has shown yet, and their topics."""
-        return (self._due | self._begun).items()

@@ -6,7 +6,7 @@ No clock; the caller waits between slices. Only relays whose engine counts produ
 from collections.abc import Awaitable, Callable, Iterable
 from math import isfinite
 from statistics import median
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from proxy.overload.counters import OverloadCounters
 from proxy.relay.engine import Direction, PauseReason, Relay, relay_delay
@@ -23,13 +23,6 @@ class HeldBytes(NamedTuple):
     for_clients: int = 0
 
 
-class WeighedRelays(Protocol):
-    """The relays of the proxy (`proxy.clients.sessions.Sessions`)."""
-
-    def all_relays(self) -> Iterable[Relay]:
-        """Yield all relays."""
-
-
 class RelayWeights:
     """The sums of the last whole look; `counters` have those that are shown.
 
@@ -39,7 +32,7 @@ class RelayWeights:
 
     def __init__(
         self,
-        relays: WeighedRelays,
+        relays: Callable[[], Iterable[Relay]],
         counters: OverloadCounters,
         most_seconds: float,
         of_threads: Callable[[], ReceivedMemory] = lambda: NOTHING_RECEIVED,
@@ -57,7 +50,7 @@ class RelayWeights:
         paused = dict.fromkeys(PauseReason, 0)
         delays: list[float] = []
         from_brokers, from_clients = self._of_threads()
-        for number, relay in enumerate(list(self._relays.all_relays()), 1):
+        for number, relay in enumerate(list(self._relays()), 1):
             seen = relay.snapshot()
             brokers += seen.unsent[Direction.TO_BROKER]
             clients += seen.unsent[Direction.TO_CLIENT]

@@ -1,7 +1,7 @@
 """Report what overload control decides: log lines with a pace, and events. A decision never waits for either."""
 
-from collections.abc import Mapping
-from typing import Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from proxy.core.log import LinePace, Logger
 from proxy.overload.adaptive import Change, RateDecision
@@ -11,7 +11,7 @@ from proxy.overload.threshold import ThresholdDecisions, ThrottleState
 # A line about a topic's transition at most once a minute (A10), for so many topics.
 TOPIC_SECONDS: Final = 60.0
 MOST_TOPICS: Final = 1024
-# The bit of `throttle_reasons` for a topic's backlog; those of memory are `Signals.short` and `Signals.pressing`.
+# The bit of `throttle_reasons` for a topic's backlog; those of memory are `Signals.bits`.
 BACKLOG: Final = 4
 # Events of rates at one evaluation; those of topics beyond that have none.
 MOST_EVENTS: Final = 200
@@ -29,29 +29,16 @@ _STATES: Final = {
 }
 
 
-class ThrottleRecorder(Protocol):
-    """The maker of events of overload control (`proxy.telemetry.events.throttle_records`)."""
-
-    def record(self, fields: Mapping[str, object]) -> None:
-        """Make an event of the fields; never raise."""
-
-
-class NoThrottleRecorder:
-    """The maker of events without an event log: nothing is noted."""
-
-    def record(self, fields: Mapping[str, object]) -> None:
-        """Record nothing."""
-
-
-NO_THROTTLE_RECORDER: Final = NoThrottleRecorder()
+# Makes an event of fields, and never raises.
+Record = Callable[[Mapping[str, object]], None]
 
 
 class ThrottleReport:
     """Writes lines and events."""
 
-    def __init__(self, log: Logger, recorder: ThrottleRecorder) -> None:
+    def __init__(self, log: Logger, record: Record | None) -> None:
         self._log = log
-        self._recorder = recorder
+        self._record = record
         self._pace = LinePace()
         self._topics: dict[str, float] = {}
         self._evaluation = 0.0
@@ -61,7 +48,7 @@ class ThrottleReport:
     def threshold(self, now: float, made: ThresholdDecisions, signals: Signals, high: float, *, observes: bool) -> None:
         """Report a change of state, and of connections that are paused or released; `high` is the high mark."""
         # Connections that are still paused are so for what paused them.
-        self._reasons |= signals.short(high)
+        self._reasons |= signals.bits(lambda ratio: ratio >= high)
         reasons = self._reasons
         if made.after is ThrottleState.NORMAL:
             self._reasons = 0
@@ -84,15 +71,13 @@ class ThrottleReport:
     def _connections(
         self, action: str, count: int, made: ThresholdDecisions, signals: Signals, reasons: int, *, would: bool = False
     ) -> None:
-        self._recorder.record(
-            {
-                "throttle_by": "threshold",
-                "throttle_action": action,
-                "throttle_connections": count,
-                "throttle_reasons": reasons if made.after is not ThrottleState.NORMAL else 0,
-                "throttle_paused": made.would_pause if would else made.paused_now,
-                **_memory(signals),
-            }
+        self._event(
+            signals,
+            throttle_by="threshold",
+            throttle_action=action,
+            throttle_connections=count,
+            throttle_reasons=reasons if made.after is not ThrottleState.NORMAL else 0,
+            throttle_paused=made.would_pause if would else made.paused_now,
         )
 
     def _state(self, now: float, made: ThresholdDecisions, signals: Signals, *, observes: bool) -> None:
@@ -113,20 +98,33 @@ class ThrottleReport:
                 pressure=round(max(made.memory_pressure, made.backlog_pressure), 3),
             )  # fmt: skip
         # An evaluation has many topics: without an event log their fields are not made.
-        if self._recorder is not NO_THROTTLE_RECORDER and self._has_event(now):
-            self._recorder.record(_rate_fields(made, signals, marks))
+        if self._record is not None and self._has_event(now):
+            pressing = signals.bits(lambda ratio: marks.pressure(ratio) > 0) if made.memory_pressure > 0 else 0
+            self._event(
+                signals,
+                throttle_by="adaptive",
+                throttle_action=str(made.change),
+                throttle_topic=made.topic or OTHER_TOPICS,
+                throttle_reasons=pressing + (BACKLOG if made.backlog_pressure > 0 else 0),
+                throttle_pressure_permille=round(1000 * max(made.memory_pressure, made.backlog_pressure)),
+                natural_bytes_per_second=round(made.natural_bytes),
+                natural_messages_per_second=round(made.natural_messages),
+                allowed_bytes_per_second=_rounded(made.bytes_rate),
+                allowed_messages_per_second=_rounded(made.messages_rate),
+            )
 
     def forgotten(self, topics: int, signals: Signals) -> None:
         """Report how many topics were forgotten at an evaluation, if any."""
         if topics:
-            self._recorder.record(
-                {
-                    "throttle_by": "adaptive",
-                    "throttle_action": "forget",
-                    "throttle_forgotten": topics,
-                    **_memory(signals),
-                }
-            )
+            self._event(signals, throttle_by="adaptive", throttle_action="forget", throttle_forgotten=topics)
+
+    def _event(self, signals: Signals, **fields: object) -> None:
+        if self._record is None:
+            return
+        fields["throttle_ratio_permille"] = None if signals.ratio is None else round(1000 * signals.ratio)
+        fields["memory_used_bytes"] = signals.used_bytes if signals.limit_bytes else None
+        fields["memory_limit_bytes"] = signals.limit_bytes or None
+        self._record(fields)
 
     def _has_event(self, now: float) -> bool:
         if now != self._evaluation:
@@ -164,31 +162,6 @@ class ThrottleReport:
             "brokers do not show their memory to this proxy: only the backlog of topics counts",
             detail=str(error), expected="a superuser in brokerClientAuthenticationPlugin, or overloadSignals=proxy",
         )  # fmt: skip
-
-
-def _memory(signals: Signals) -> dict[str, object]:
-    ratio = signals.ratio
-    return {
-        "throttle_ratio_permille": None if ratio is None else round(1000 * ratio),
-        "memory_used_bytes": signals.used_bytes if signals.limit_bytes else None,
-        "memory_limit_bytes": signals.limit_bytes or None,
-    }
-
-
-def _rate_fields(made: RateDecision, signals: Signals, marks: Marks) -> dict[str, object]:
-    reasons = signals.pressing(marks) if made.memory_pressure > 0 else 0
-    return {
-        "throttle_by": "adaptive",
-        "throttle_action": str(made.change),
-        "throttle_topic": made.topic or OTHER_TOPICS,
-        "throttle_reasons": reasons + (BACKLOG if made.backlog_pressure > 0 else 0),
-        "throttle_pressure_permille": round(1000 * max(made.memory_pressure, made.backlog_pressure)),
-        "natural_bytes_per_second": round(made.natural_bytes),
-        "natural_messages_per_second": round(made.natural_messages),
-        "allowed_bytes_per_second": _rounded(made.bytes_rate),
-        "allowed_messages_per_second": _rounded(made.messages_rate),
-        **_memory(signals),
-    }
 
 
 def _rounded(rate: float | None) -> int | None:

@@ -1,16 +1,13 @@
-"""Samples and signals of overload control, and the Protocols of all that it uses; no engine is known here.
+"""Samples of memory and backlog, and the signals that are made of them: pure, without a clock.
 
 A ratio is memory in use as a part of its limit. A pressure is 0 at or below the low mark and 1 at or above the high
-mark. Nothing in here has a clock.
+mark.
 """
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Final, NamedTuple, Protocol
-
-from proxy.relay.engine import Direction, PauseReason, RelaySnapshot
-from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
+from typing import Final, NamedTuple
 
 # The name of the slot of all topics that the table has no place for.
 OTHER_TOPICS: Final = "(others)"
@@ -88,82 +85,12 @@ class Signals:
     limit_bytes: int = 0
     owners: Mapping[str, int] = field(default_factory=dict)
 
-    def short(self, mark: float) -> int:
-        """Return which memory is at or above a mark, as bits: 1 for this proxy's, 2 for the brokers'."""
-        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
-        return sum(bit for bit, ratio in ratios if ratio is not None and ratio >= mark)
-
-    def pressing(self, marks: Marks) -> int:
-        """Return which memory makes pressure between two marks, as the same bits."""
-        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
-        return sum(bit for bit, ratio in ratios if marks.pressure(ratio) > 0)
-
     @property
     def ratio(self) -> float | None:
         """Return the larger of the two ratios; None if neither is known."""
-        known = [ratio for ratio in (self.proxy_ratio, self.broker_ratio) if ratio is not None]
-        return max(known, default=None)
+        return max((ratio for ratio in (self.proxy_ratio, self.broker_ratio) if ratio is not None), default=None)
 
-
-class ProducerRelay(Hashable, Protocol):
-    """The parts of a relay (`proxy.relay.engine.Relay`) that the threshold throttle uses."""
-
-    @property
-    def produces(self) -> bool:
-        """Return whether the client has opened a producer."""
-
-    @property
-    def consumes(self) -> bool:
-        """Return whether the client has subscribed."""
-
-    def snapshot(self) -> RelaySnapshot:
-        """Return the relay as it is now."""
-
-    def pause(self, direction: Direction, reason: PauseReason) -> None:
-        """Stop to read the sender of `direction`, for one more reason."""
-
-    def resume(self, direction: Direction, reason: PauseReason) -> None:
-        """Read the sender of `direction` again, unless another reason is left."""
-
-    def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
-        """Pass one whole frame, or one read, although THRESHOLD or RATE pause it; then the pause holds on."""
-
-
-class RateTable(Protocol):
-    """The topics that were seen and their token buckets (`proxy.relay.topic_slots.TopicSlots`)."""
-
-    @property
-    def counts(self) -> RateCounts:
-        """Return what is counted of all topics."""
-
-    def walk(self) -> Iterable[SlotSample]:
-        """Yield the counters of all slots; the table may change while they are walked."""
-
-    def set_rate(self, slot: int, bytes_per_second: float | None, messages_per_second: float | None) -> None:
-        """Limit a slot; None is no limit. Tokens and debt stay."""
-
-    def begin_with(self, begin: Begin | None) -> None:
-        """Limit new topics to the rates that `begin` says, before their first message; None for no limits."""
-
-
-class SignalReader(Protocol):
-    """The reader of this machine's memory."""
-
-    def read(self) -> MemorySample:
-        """Return memory in use and its limit; raise OSError or ValueError if it cannot be read."""
-
-    def trim(self) -> None:
-        """Return free pages of the allocator to the system."""
-
-
-class BrokerReader(Protocol):
-    """The reader of the brokers' own statistics."""
-
-    async def memory(self) -> Mapping[str, BrokerSample | Exception]:
-        """Return the memory of each broker by its address, or why it is not known.
-
-        Raises StatisticsRefused or StatisticsUnavailable if that of none is known.
-        """
-
-    async def backlog(self, topic: str) -> BacklogSample:
-        """Return the backlog of a topic; raises as `memory` does."""
+    def bits(self, holds: Callable[[float], bool]) -> int:
+        """Return of which memory the ratio is so, as bits: 1 for this proxy's, 2 for the brokers'."""
+        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
+        return sum(bit for bit, ratio in ratios if ratio is not None and holds(ratio))

@@ -14,10 +14,6 @@ SAMPLE_SECONDS: Final = 0.5
 # A paused connection passes a frame so often, or each quarter of the longest pause if that is less: both ends of a
 # connection give it up after 30 s at the earliest.
 DRIP_SECONDS: Final = 5.0
-# Each broker is asked so often: its metrics are a large answer.
-BROKER_SECONDS: Final = 3.0
-# Questions for the backlog of topics, a second.
-BACKLOGS_A_SECOND: Final = 20
 
 
 @dataclass(frozen=True, slots=True)

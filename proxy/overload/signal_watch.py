@@ -1,27 +1,83 @@
 """Keep the signals up to date: this machine's memory, the brokers' memory, the backlog of topics.
 
-Rule: a signal that cannot be read keeps its value for 5 samples, then it is not known, and nobody is slowed for it.
-Reads are off the event loop; questions to brokers have tasks of their own, so that a slow broker delays no sample.
+    signal    read                        known for        presses by
+    proxy     each sample, in a thread    5 failures more  marks of the threshold and of rates
+    brokers   each 3 s, the fullest one   5 failures more  the same
+    backlog   a topic each 50 ms          2, and 5 min     marks of backlog, its topic's rate alone
+
+Rule: what is not known slows nobody. Questions to brokers have tasks of their own, so that a slow broker delays no
+sample.
 """
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from proxy.overload.bounds import MOST_BACKLOGS
-from proxy.overload.broker_statistics import BacklogBook, BrokerMonitor, StatisticsRefused
+from proxy.core.tasks import TaskScope
+from proxy.overload.broker_statistics import BrokerMemory, StatisticsRefused
 from proxy.overload.counters import OverloadCounters
-from proxy.overload.memory_use import SAMPLES_KEPT, MemoryMonitor
+from proxy.overload.memory_use import MemoryMonitor
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import BrokerReader, BrokerSample, MemorySample, OwnerBytes, SignalReader, Signals
-from proxy.overload.settings import BACKLOGS_A_SECOND, BROKER_SECONDS, OverloadSettings
+from proxy.overload.samples import BacklogSample, MemorySample, OwnerBytes, Signals
+from proxy.overload.settings import OverloadSettings
 
+if TYPE_CHECKING:
+    from proxy.overload.broker_questions import BrokerQuestions
+    from proxy.overload.machine_memory import MachineMemory
+
+# Each broker is asked so often: its metrics are a large answer. A backlog is asked for 20 times a second.
+BROKER_SECONDS: Final = 3.0
+BACKLOG_SECONDS: Final = 0.05
 # Questions are spread by so much of their distance, so that several proxies do not ask together.
 JITTER: Final = 0.2
+# Who is short of memory may not answer for a while.
+FAILURES_KEPT: Final = 5
+BACKLOG_FAILURES_KEPT: Final = 2
+# A round of a thousand topics takes a minute; behind a broker that hangs they wait.
+MOST_BACKLOG_AGE: Final = 300.0
 
 OffLoop = Callable[[Callable[[], MemorySample | None]], Awaitable[MemorySample | None]]
+V = TypeVar("V")
+
+
+class LastKnown(Generic[V]):
+    """The last value of each key: kept for some failures in a row, and for some seconds, then not known."""
+
+    def __init__(self, failures_kept: int, seconds: float = float("inf")) -> None:
+        self.values: dict[str, V] = {}
+        self._failures_kept = failures_kept
+        self._seconds = seconds
+        self._failed: dict[str, int] = {}
+        # When they came, the oldest first.
+        self._came: dict[str, float] = {}
+
+    def took(self, now: float, key: str, value: V) -> None:
+        """Record a value."""
+        self.forget(key)
+        self.values[key], self._came[key] = value, now
+
+    def failed(self, key: str) -> None:
+        """Record that a value could not be read."""
+        self._failed[key] = self._failed.get(key, 0) + 1
+        if self._failed[key] > self._failures_kept:
+            self.forget(key)
+
+    def forget(self, key: str) -> None:
+        """Forget a value."""
+        for known in (self.values, self._failed, self._came):
+            known.pop(key, None)
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Forget all other keys."""
+        for gone in (self.values.keys() | self._failed.keys()) - set(keys):
+            self.forget(gone)
+
+    def forget_old(self, now: float) -> None:
+        """Forget the values that came too long ago."""
+        while self._came and now - next(iter(self._came.values())) > self._seconds:
+            self.forget(next(iter(self._came)))
 
 
 class SignalWatch:
@@ -30,8 +86,8 @@ class SignalWatch:
     def __init__(
         self,
         settings: OverloadSettings,
-        memory: SignalReader,
-        brokers: BrokerReader | None,
+        memory: "MachineMemory",
+        brokers: "BrokerQuestions | None",
         owners: Callable[[], OwnerBytes],
         off_loop: OffLoop,
         counters: OverloadCounters,
@@ -45,10 +101,13 @@ class SignalWatch:
         self._counters = counters
         self._report = report
         self._monitor = MemoryMonitor(settings.threshold.marks)
-        self._broker_monitor = BrokerMonitor(SAMPLES_KEPT)
-        self._broker_ratio: float | None = None
+        self._own = LastKnown[Signals](FAILURES_KEPT)
+        self._of_brokers = LastKnown[BrokerMemory](FAILURES_KEPT)
+        self._backlogs = LastKnown[BacklogSample](BACKLOG_FAILURES_KEPT, MOST_BACKLOG_AGE)
         self._is_refused = False
-        self.backlogs = BacklogBook(MOST_BACKLOGS)
+        # The topics whose backlog is asked for, the one that was asked for longest ago first.
+        self._topics: dict[str, None] = {}
+        self.backlogs = self._backlogs.values
         self.signals = Signals()
 
     def apply(self, settings: OverloadSettings) -> None:
@@ -57,110 +116,108 @@ class SignalWatch:
         self._monitor.marks = settings.threshold.marks
         if not settings.watches_proxy:
             self._monitor.forget()
-        if not settings.watches_brokers:
-            self._forget_brokers()
-            self.backlogs.seen(())
+            self._own.keep(())
+        if not self._watches_brokers():
+            self._of_brokers.keep(())
+            self.topics_seen(())
 
     async def sample(self, now: float) -> Signals:
         """Read this machine's memory and return all signals."""
-        found = Signals()
         if self._settings.watches_proxy:
-            found = await self._own_memory(now)
-        self.signals = replace(found, broker_ratio=self._broker_ratio)
+            await self._own_memory(now)
+        fullest = max((memory.ratio for memory in self._of_brokers.values.values()), default=None)
+        self.signals = replace(self._own.values.get("", Signals()), broker_ratio=fullest)
         return self.signals
 
-    async def _own_memory(self, now: float) -> Signals:
+    async def _own_memory(self, now: float) -> None:
         try:
             sample = await self._off_loop(self._memory.read)
             assert sample is not None
             found = self._monitor.take(sample, self._owners())
         except Exception as error:
-            self._counters.signal_failures["proxy"] += 1
-            self._report.unreadable(now, "proxy", error)
-            return self._monitor.failed()
-        if self._monitor.trim_is_due():
+            self._failed(now, "proxy", error)
+            self._own.failed("")
+            return
+        self._own.took(now, "", found)
+        if found.proxy_ratio is not None and self._monitor.trim_is_due(found.proxy_ratio):
             await self._give_back(now)
-        return found
 
     async def _give_back(self, now: float) -> None:
         """Return free pages of the allocator; a trim that fails, or takes too long, costs no sample."""
         self._counters.trims += 1
         try:
-            await self._off_loop(self._trim)
+            await self._off_loop(self._memory.trim)
         except Exception as error:
             self._report.not_trimmed(now, error)
 
-    def _trim(self) -> None:
-        self._memory.trim()
-
     async def ask_brokers(self, now: float) -> None:
-        """Ask the brokers for their memory."""
-        if self._brokers is None or not self._settings.watches_brokers:
+        """Ask each broker for its memory."""
+        brokers, failed = self._brokers, dict[str, Exception]()
+        if brokers is None or not self._watches_brokers():
             return
-        try:
-            self._answered(now, await self._brokers.memory())
-        except StatisticsRefused as error:
-            self._refused(error)
-        except Exception as error:
-            self._not_answered(now, error)
-            self._broker_ratio = self._broker_monitor.failed()
-
-    def _answered(self, now: float, found: Mapping[str, BrokerSample | Exception]) -> None:
-        if not self._settings.watches_brokers:
-            # The question was under way when a key was changed: its answer would stay for good.
+        for url in brokers.urls:
+            try:
+                sample = await brokers.memory(url)
+            except Exception as error:
+                # The frames of its traceback have the answer, and would be kept until garbage is collected.
+                failed[url] = error.with_traceback(None)
+                continue
+            if not self._watches_brokers():
+                # The question was under way when a key was changed: its answer would stay for good.
+                return
+            memory = self._of_brokers.values.get(url) or BrokerMemory()
+            memory.take(now, sample)
+            self._of_brokers.took(now, url, memory)
+        if len(failed) < len(brokers.urls):
+            self._is_refused = False
+        elif all(isinstance(error, StatisticsRefused) for error in failed.values()):
+            # Without the rights the brokers' memory is not known, and that is no failure of theirs.
+            self._of_brokers.keep(())
+            if not self._is_refused:
+                self._is_refused = True
+                self._report.refused(next(reversed(failed.values())))
             return
-        self._is_refused = False
-        for answer in found.values():
-            if isinstance(answer, Exception):
-                self._not_answered(now, answer)
-        self._broker_ratio = self._broker_monitor.take(now, found)
+        for url, why in failed.items():
+            self._failed(now, "brokers", why)
+            self._of_brokers.failed(url)
 
-    def _refused(self, error: StatisticsRefused) -> None:
-        """Forget the brokers' memory: without the rights it is not known, and that is no failure of theirs."""
-        self._forget_brokers()
-        if not self._is_refused:
-            self._is_refused = True
-            self._report.refused(error)
-
-    def _not_answered(self, now: float, error: Exception) -> None:
-        self._counters.signal_failures["brokers"] += 1
-        self._report.unreadable(now, "brokers", error)
-
-    def _forget_brokers(self) -> None:
-        self._broker_ratio = None
-        self._broker_monitor = BrokerMonitor(SAMPLES_KEPT)
+    def _watches_brokers(self) -> bool:
+        return self._settings.watches_brokers
 
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
-        self.backlogs.forget_old(now)
-        topic = self.backlogs.next() if self._settings.watches_brokers else None
+        self._backlogs.forget_old(now)
+        topic = next(iter(self._topics), None)
         if self._brokers is None or topic is None:
             return
+        self._topics[topic] = self._topics.pop(topic)
         try:
-            self.backlogs.take(now, topic, await self._brokers.backlog(topic))
+            found = await self._brokers.backlog(topic)
         except Exception as error:
-            self._counters.signal_failures["backlog"] += 1
-            self._report.unreadable(now, "backlog", error)
-            self.backlogs.failed(topic)
+            self._failed(now, "backlog", error)
+            self._backlogs.failed(topic)
+        else:
+            if topic in self._topics:
+                self._backlogs.took(now, topic, found)
 
     def topics_seen(self, topics: Sequence[str]) -> None:
         """Replace the topics whose backlog is asked for, the largest first."""
-        if self._settings.watches_brokers:
-            self.backlogs.seen(topics)
+        wanted = dict.fromkeys(topics if self._watches_brokers() else ())
+        self._topics = {topic: None for topic in self._topics if topic in wanted} | wanted
+        self._backlogs.keep(wanted)
 
-    async def run_brokers(self, clock: Callable[[], float]) -> None:
-        """Ask for the brokers' memory until cancelled."""
-        while True:
-            await self.ask_brokers(clock())
-            await asyncio.sleep(jittered(BROKER_SECONDS))
+    def _failed(self, now: float, signal: str, error: Exception) -> None:
+        self._counters.signal_failures[signal] += 1
+        self._report.unreadable(now, signal, error)
 
-    async def run_backlogs(self, clock: Callable[[], float]) -> None:
-        """Ask for backlogs until cancelled, at most 20 a second."""
-        while True:
-            await self.ask_backlog(clock())
-            await asyncio.sleep(jittered(1 / BACKLOGS_A_SECOND))
+    def start(self, scope: TaskScope, clock: Callable[[], float]) -> None:
+        """Ask brokers, if there are any, until the scope is cancelled."""
+        if self._brokers is not None:
+            scope.start(_repeated(self.ask_brokers, clock, BROKER_SECONDS))
+            scope.start(_repeated(self.ask_backlog, clock, BACKLOG_SECONDS))
 
 
-def jittered(seconds: float) -> float:
-    """Return a time that is a little longer, at random."""
-    return seconds * (1 + JITTER * random.random())
+async def _repeated(ask: Callable[[float], Awaitable[None]], clock: Callable[[], float], seconds: float) -> None:
+    while True:
+        await ask(clock())
+        await asyncio.sleep(seconds * (1 + JITTER * random.random()))

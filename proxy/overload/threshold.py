@@ -7,11 +7,11 @@ intervals, so that neither its keep-alive nor the close of a producer dies, and 
 pause.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.overload.samples import Marks
 
@@ -322,29 +322,3 @@ class ThresholdThrottle:
             paused.open_at += seconds
             yield
         self._turn_ends += seconds
-
-    def to_json(self) -> Mapping[str, Any]:
-        """Return the state as values of JSON, for `from_json`."""
-        return {
-            "state": str(self.state),
-            "mixed_too": self._mixed_too,
-            "last": self._last,
-            "turn_ends": self._turn_ends,
-            "paused": _rows(self._paused),
-            "released": _rows(self._released),
-        }
-
-    def from_json(self, found: Mapping[str, Any]) -> None:
-        """Restore a state of `to_json`."""
-        self.state = ThrottleState(found["state"])
-        self._mixed_too, self._last, self._turn_ends = found["mixed_too"], found["last"], found["turn_ends"]
-        self._paused, self._released = (
-            {row[0]: Paused(*row[1:]) for row in found[name]} for name in ("paused", "released")
-        )
-
-
-def _rows(connections: Mapping[int, Paused]) -> list[list[Any]]:
-    return [
-        [number, each.since, each.next_drip, each.open_at, each.consumes, each.moved_bytes, each.dripped_at]
-        for number, each in connections.items()
-    ]

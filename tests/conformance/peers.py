@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import ListedTopics
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import ListedTopics
 
 NAMESPACE = "public/conformance"
 BASE = f"persistent://{NAMESPACE}"

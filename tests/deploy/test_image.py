@@ -18,12 +18,12 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.version import VERSION
 from scripts.build_image import Images, Tools
 from scripts.generated import ROOT
 from scripts.image_base import base_from
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import patient
 from tests.support.programs import ran

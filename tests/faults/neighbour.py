@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.pool import Purpose
-from proxy.cli.demo.session import message_frame
 from proxy.core.tasks import TaskScope
 from tests.faults.scene import Scene
+from tests.support.brokers.embedded.session import message_frame
 from tests.support.clients.async_client import (
     PING,
     AsyncClient,

@@ -16,13 +16,13 @@ import pytest
 
 from proxy.app import proxy as app
 from proxy.brokers.clocks import ANSWER_SECONDS
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.config.config import Config
 from proxy.telemetry.events import topic_sink
 from proxy.web import server as web_server
 from tests.faults.flows.flow import CLIENT_SIDE, Flow
 from tests.support.auth.credentials import Court, Judge, presenting
 from tests.support.auth.tls import PemFiles, server_context, tls_broker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.faults.proxy import FaultProxy

@@ -16,9 +16,9 @@ import pytest
 from protocol.commands import PING_FRAME, PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.auth.credentials import presenting
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import (
     AsyncClient,
     Closed,

@@ -8,9 +8,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.clocks import BrokerClocks
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.script import Redirect
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import Redirect
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import (
     CONNECTED,
     Serve,

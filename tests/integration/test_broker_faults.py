@@ -8,7 +8,7 @@ from protocol.command_type import CommandType
 from protocol.commands import frame, request_id_of
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.script import Failure
+from tests.support.brokers.embedded.script import Failure
 from tests.support.brokers.raw_broker import (
     handshake,
     list_answer,

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from protocol.errors import ServerError
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.script import Failure
 from proxy.cli.main import main
 from tests.support.auth.credentials import turned_away
 from tests.support.auth.tls import PemFiles, server_context, tls_broker
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import Failure
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import patient_millis

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from proxy.cli.demo.children import directory_for_lists
 from proxy.cli.demo.overload import HeldOutcome, broken
 from proxy.cli.demo.producers import OverloadPlan, OverloadTally
-from proxy.cli.demo.spill import directory_for_lists
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
 from tests.support.auth.tls import PemFiles, certificate
@@ -110,7 +110,7 @@ def test_a_directory_that_the_proxy_would_refuse_is_passed_over(tmp_path: Path) 
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o777)
-    assert directory_for_lists([shared, tmp_path / "missing" / "too"]) is None
+    assert [directory_for_lists(place) for place in (shared, tmp_path / "missing" / "too")] == [None, None]
 
 
 def test_refusals_can_be_meant() -> None:

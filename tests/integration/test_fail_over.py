@@ -13,9 +13,9 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.script import Failure, Redirect
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.auth.tls import PemFiles, server_context
+from tests.support.brokers.embedded.script import Failure, Redirect
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, schema_frame
 from tests.support.faults.proxy import FaultProxy, fault_proxies, service_url
 from tests.support.patience import patient_millis

@@ -6,7 +6,6 @@ import pytest
 
 from protocol.errors import ServerError
 from proxy.auth.kept_credentials import FREE_BYTES, KEPT_OF
-from proxy.cli.demo import record
 from proxy.core.public_causes import PublicCause, authentication_text
 from tests.integration.test_client_authentication import BOTH, FORWARDING, PROXY_ROLE, connects
 from tests.support.auth.credentials import (
@@ -20,6 +19,7 @@ from tests.support.auth.credentials import (
     response,
     turned_away,
 )
+from tests.support.brokers.embedded import record
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, TOPIC, namespace
 

@@ -12,8 +12,8 @@ from queue import SimpleQueue
 import pytest
 
 from protocol.command_type import CommandType
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy

@@ -15,12 +15,12 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients import crowds
 from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.auth.credentials import refused
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import (
     AsyncClient,

@@ -18,9 +18,9 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.script import Failure, Script
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import Failure, Script
+from tests.support.brokers.embedded.topics import GeneratedTopics
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = ("reconnect_storm", "slow_readers", "mixed_tenants")

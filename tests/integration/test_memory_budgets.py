@@ -16,13 +16,14 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import CONNECTION_AT_REST_BYTES, REQUEST_BYTES, SLACK_PERCENT, UNFINISHED_BYTES
-from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
-from proxy.cli.demo.script import AfterHandshake
+from proxy.cli.demo.broker import raise_file_limit
 from proxy.cli.demo.storm import Storm, StormPlan
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import AfterHandshake
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import (
     LOOPBACK,

@@ -10,11 +10,11 @@ from protocol.commands import frame
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import heap_size
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.lookups import WAITED_TOO_LONG
 from proxy.requests.topic_lists.unproven import FIRST_AVERAGE_BYTES
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import lookup_frame, new_schema_frame, schema_frame
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.proxy_under_test import (

@@ -6,8 +6,8 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
-from proxy.cli.demo.script import Failure
 from proxy.requests.topic_lists import service
+from tests.support.brokers.embedded.script import Failure
 from tests.support.patience import PATIENCE_SECONDS, in_time, patient
 from tests.support.proxies.proxy_under_test import Stage, direct_taken, namespace, staged, waiting_for_direct
 

@@ -13,9 +13,9 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.support.auth.tls import PemFiles, certificate, client_context
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, child_proxy

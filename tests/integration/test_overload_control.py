@@ -94,14 +94,8 @@ def answering(broker: FakeWebBroker, **answers: object) -> None:
     broker.answer = answer
 
 
-async def test_memory_of_each_broker_that_answers_is_known() -> None:
-    async with fake_web_broker() as broker:
-        answering(broker, metrics=METRICS)
-        found = await BrokerQuestions((broker.url, "http://127.0.0.1:1"), OWN, None, load_connector).memory()
-        assert list(found) == [broker.url, "http://127.0.0.1:1"]
-        answered, refused = found.values()
-        assert answered == BrokerSample(5, 10, 0, 0)
-        assert isinstance(refused, StatisticsUnavailable)
+def questions(*brokers: FakeWebBroker) -> BrokerQuestions:
+    return BrokerQuestions(tuple(broker.url for broker in brokers), OWN, None, load_connector)
 
 
 @pytest.mark.threat("garbage-load-statistics")
@@ -118,9 +112,9 @@ async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed() -> None
         metrics = json.dumps([*[{"metrics": {"x" * 100: 1.5}}] * 20_000, *METRICS]).encode()
         answering(broker, metrics=metrics)
         turning = asyncio.get_running_loop().create_task(turn())
-        found = await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+        found = await questions(broker).memory(broker.url)
         turning.cancel()
-        assert found == {broker.url: BrokerSample(5, 10, 0, 0)}
+        assert found == BrokerSample(5, 10, 0, 0)
         assert turns >= len(metrics) // 16_384
 
 
@@ -128,21 +122,20 @@ async def test_questions_have_the_credentials_that_are_configured() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}}, stats={"backlogSize": 7})
         own = plain_credentials(TokenParameters(text="a-token"))
-        questions = BrokerQuestions((broker.url,), own, None, load_connector)
-        await questions.memory()
-        await questions.backlog("persistent://t/n/a")
+        asks = BrokerQuestions((broker.url,), own, None, load_connector)
+        await asks.memory(broker.url)
+        await asks.backlog("persistent://t/n/a")
         assert [asked.header("Authorization") for asked in broker.asked] == ["Bearer a-token"] * 3
 
 
 async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}})
-        found = await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
-        assert found == {broker.url: BrokerSample(1 << 20, 1 << 21, 0, 0)}
+        assert await questions(broker).memory(broker.url) == BrokerSample(1 << 20, 1 << 21, 0, 0)
         assert [asked.path for asked in broker.asked] == [METRICS_PATH, LOAD_PATH]
         answering(broker, metrics=401, load_report=401)
         with pytest.raises(StatisticsRefused, match="status 401 for the role"):
-            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+            await questions(broker).memory(broker.url)
 
 
 async def huge(_: web.BaseRequest) -> web.StreamResponse:
@@ -174,7 +167,7 @@ async def test_answers_that_are_huge_compressed_or_late_are_none(
     monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(0.2))
     async with fake_web_broker(answer) as broker:
         with pytest.raises(StatisticsUnavailable):
-            await BrokerQuestions((broker.url,), OWN, None, load_connector).memory()
+            await questions(broker).memory(broker.url)
 
 
 @pytest.mark.threat("garbage-load-statistics")
@@ -188,7 +181,7 @@ async def test_redirect_takes_no_credentials_to_another_host() -> None:
         answering(stranger, metrics=METRICS)
         own = plain_credentials(TokenParameters(text="a-token"))
         with pytest.raises(StatisticsUnavailable, match="got status 307"):
-            await BrokerQuestions((broker.url,), own, None, load_connector).memory()
+            await BrokerQuestions((broker.url,), own, None, load_connector).memory(broker.url)
         assert stranger.asked == []
 
 
@@ -196,14 +189,14 @@ async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
     async with fake_web_broker() as other, fake_web_broker() as owner:
         answering(other, stats=307)
         answering(owner, stats={"backlogSize": 7, "backlogQuotaLimitSize": 9})
-        questions = BrokerQuestions((other.url, owner.url), OWN, None, load_connector)
-        assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+        asks = questions(other, owner)
+        assert await asks.backlog("persistent://t/n/a") == BacklogSample(7, 9)
         # The owner is asked first from then on, and the others when it is the owner no more.
-        assert await questions.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+        assert await asks.backlog("persistent://t/n/a") == BacklogSample(7, 9)
         assert (len(other.asked), len(owner.asked)) == (1, 2)
         answering(other, stats={"backlogSize": 8})
         answering(owner, stats=307)
-        assert await questions.backlog("persistent://t/n/a") == BacklogSample(8, 0)
+        assert await asks.backlog("persistent://t/n/a") == BacklogSample(8, 0)
 
 
 async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,8 +204,8 @@ async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: py
     async with fake_web_broker() as other, fake_web_broker() as owner:
         answering(other, stats=307)
         answering(owner, stats={"backlogSize": 7})
-        questions = BrokerQuestions((other.url, owner.url), OWN, None, load_connector)
+        asks = questions(other, owner)
         # The third topic takes the place of the one that was asked for longest ago.
         for name in ("a", "b", "a", "c", "a", "b"):
-            await questions.backlog(f"persistent://t/n/{name}")
+            await asks.backlog(f"persistent://t/n/{name}")
         assert (len(other.asked), len(owner.asked)) == (4, 6)

@@ -141,9 +141,9 @@ async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_use
 
 
 def owners_of(stage: Stage) -> Mapping[str, int]:
-    view = stage.proxy.counters.overload.view
-    assert view is not None
-    return view.signals.owners
+    control = stage.proxy.overload.control
+    assert control is not None
+    return control.signals.owners
 
 
 async def grown(stage: Stage, owner: str, pour: Callable[[], object]) -> Mapping[str, int]:

@@ -8,11 +8,11 @@ import pytest
 from aiohttp import web
 
 from proxy.cli.admin.client import ask_top
-from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import Child
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.integration.test_http_lookups import looked_up
 from tests.support.auth.tls import PemFiles
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.web_stage import web_staged
 

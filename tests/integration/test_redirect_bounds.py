@@ -8,7 +8,7 @@ from aiohttp import web
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.script import Redirect
+from tests.support.brokers.embedded.script import Redirect
 from tests.support.proxies.proxy_under_test import TOPIC, staged
 from tests.support.web.fake_web_broker import redirect_to
 from tests.support.web.web_stage import ADMIN, web_staged

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from protocol.commands import PONG_FRAME
-from proxy.cli.demo.script import AfterHandshake
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.engine import Direction, PauseReason
 from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
+from tests.support.brokers.embedded.script import AfterHandshake
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.patience import patient_millis

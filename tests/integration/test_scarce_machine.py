@@ -22,11 +22,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import TopicListAnswer
 from proxy.auth.sources import Watched
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.script import AfterHandshake, Script
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.net.tls import files as tls_files
 from tests.support.auth.tls import PemFiles, certificate
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import AfterHandshake, Script
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, lookup_frame
 from tests.support.proxies.proxy_under_test import TOPICS, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy

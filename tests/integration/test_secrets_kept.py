@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.main import main
 from proxy.config.config import Config
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import eventually
 from tests.support.proxies.running_proxy import Running, child_proxy
 

@@ -10,9 +10,9 @@ from protocol.command_type import CommandType
 from protocol.commands import PONG_FRAME
 from protocol.errors import ServerError
 from protocol.topic_list import heap_size
-from proxy.cli.demo.script import Failure
-from proxy.cli.demo.topics import GeneratedTopics, ListedTopics
 from proxy.net.output import Output
+from tests.support.brokers.embedded.script import Failure
+from tests.support.brokers.embedded.topics import GeneratedTopics, ListedTopics
 from tests.support.clients.async_client import PING, command_of, topics_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,

@@ -14,11 +14,11 @@ from typing import Any, Final
 import pytest
 
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.script import AfterHandshake
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.clients.connection import ClientConnection
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
 from proxy.net.send_buffers import MIDDLE_BYTES
+from tests.support.brokers.embedded.script import AfterHandshake
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
 from tests.support.proxies.proxy_under_test import (
     LEAST_RATE,

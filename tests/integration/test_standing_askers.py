@@ -13,7 +13,7 @@ import pytest
 from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, lookup_frame
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,

@@ -12,7 +12,7 @@ from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker, request
 from tests.support.clients.async_client import AsyncClient, schema_frame
 from tests.support.faults.proxy import fault_proxies, service_url

@@ -17,10 +17,10 @@ import pytest
 from aiohttp import web
 
 from proxy.cli.admin.client import AdminClient, Refused, ask_top
-from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import ChildFailed
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.cli.inherited import TakeOverFailed, take_over_from
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed, eventually
 from tests.support.patience import in_time, patient
 from tests.support.proxies.running_proxy import Running, child_proxy, proxy_and_broker

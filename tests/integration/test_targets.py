@@ -7,8 +7,8 @@ import pytest
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from proxy.brokers.handshake import BrokerHandshake
-from proxy.cli.demo.script import Failure
 from proxy.core.errors import DisconnectCause
+from tests.support.brokers.embedded.script import Failure
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.patience import patient_millis

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from proxy.app.memory.budget import TLS_CONNECTION_BYTES
-from proxy.cli.demo.topics import GeneratedTopics
 from tests.integration.test_memory_budgets import (
     LIMIT_KEY,
     Weighed,
@@ -18,6 +17,7 @@ from tests.integration.test_memory_budgets import (
     weighed,
 )
 from tests.support.auth.tls import PIECE_BYTES, PemFiles, TlsClient, client_context
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
 from tests.support.proxies.proxy_under_test import namespace

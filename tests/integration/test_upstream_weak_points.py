@@ -10,8 +10,8 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
-from proxy.cli.demo.topics import GeneratedTopics
 from proxy.core.errors import HEAP_REFUSAL
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.brokers.raw_broker import Serve, handshake, raw_broker, request
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import (

@@ -12,12 +12,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from limiter.permit import Permit
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.cli.demo.session import message_frame
-from proxy.cli.demo.topics import ListedTopics
 from proxy.relay.counters import WatchCounters, WatchOvershoot
 from proxy.relay.engine import Relay
 from proxy.relay.watch_limits import SHARE_PART
 from tests.integration.test_direct_mode import greet
+from tests.support.brokers.embedded.session import message_frame
+from tests.support.brokers.embedded.topics import ListedTopics
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged

@@ -21,8 +21,7 @@ from typing import Any, Final
 import uvloop
 
 from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
-from proxy.cli.demo.children import Child
-from proxy.cli.demo.spill import directory_for_lists
+from proxy.cli.demo.children import Child, directory_for_lists
 from tests.soak import verdict, watched_proxy
 from tests.soak.actions import Place
 from tests.soak.brokers import NAMESPACES, TOPICS
@@ -133,7 +132,7 @@ def _conf(options: argparse.Namespace, place: Path, ports: Mapping[str, int]) ->
         "shutdownDrainMillis": 500,
         **PemFiles.write(place / "tls").server_keys,
     }
-    spill = directory_for_lists([place, ROOT])
+    spill = directory_for_lists(place) or directory_for_lists(ROOT)
     if spill is not None:
         keys["topicListSpillDirectory"] = spill
     return "".join(f"{key}={value}\n" for key, value in keys.items())

@@ -13,9 +13,10 @@ from contextlib import suppress
 import uvloop
 from aiohttp import web
 
-from proxy.cli.demo.broker import EmbeddedBroker, raise_file_limit
-from proxy.cli.demo.script import AfterHandshake, Script
-from proxy.cli.demo.topics import GeneratedTopics
+from proxy.cli.demo.broker import raise_file_limit
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.script import AfterHandshake, Script
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.web.fake_web_broker import echoed, fake_web_broker
 
 NAMESPACES, TOPICS, NAME_BYTES = 40, 1500, 60

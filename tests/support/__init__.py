@@ -1,7 +1,7 @@
 """What tests share: fakes, clocks, clients. Nothing here is shipped.
 
 auth       credentials, issuers, certificates
-brokers    brokers whose answers a test holds; the embedded one is `proxy/cli/demo/`
+brokers    brokers whose answers a test holds; the embedded one is in `brokers/embedded/`
 clients    Pulsar clients: asynchronous, blocking, of lists
 proxies    whole proxies, and whole paths through one
 sockets    transports, endpoints, frames, disks

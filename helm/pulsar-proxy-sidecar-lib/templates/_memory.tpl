@@ -85,6 +85,17 @@ proxy adds them up at its start. Written by hand are only the templates of what 
 {{- min 64 (int64 $threads) -}}
 {{- end -}}
 
+{{- /* `true` if a throttle does more than observe. */ -}}
+{{- define "pulsar-proxy-lib.throttleActs" -}}
+{{- $acts := false -}}
+{{- range $throttle := list "overloadThrottle" "adaptivePublisherThrottling" -}}
+  {{- $enabled := include "pulsar-proxy-lib.value" (dict "settings" $ "key" (print $throttle "Enabled")) -}}
+  {{- $observes := include "pulsar-proxy-lib.value" (dict "settings" $ "key" (print $throttle "ObserveOnly")) -}}
+  {{- if and (regexMatch "^(?i)true$" $enabled) (regexMatch "^(?i)false$" $observes) -}}{{- $acts = true -}}{{- end -}}
+{{- end -}}
+{{- if $acts -}}true{{- end -}}
+{{- end -}}
+
 {{- /* `true` if relays share a pool of memory, and if they do not. */ -}}
 {{- define "pulsar-proxy-lib.relayPool" -}}
 {{- $pool := include "pulsar-proxy-lib.value" (dict "settings" . "key" "relayMemoryPoolMB") -}}

@@ -24,7 +24,7 @@ from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
-from proxy.overload.bounds import MOST_TOPICS, PARSED_METRICS_BYTES, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
+from proxy.overload.bounds import ANSWER_BYTES, MOST_TOPICS, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
 from proxy.requests.request_bytes import RESERVE_OF
@@ -109,6 +109,7 @@ class Fact(Enum):
     NO_SEND_MEMORY = "noSendMemory"
     COMMAND_BYTES = "commandBytes"
     NO_COMMAND_BYTES = "noCommandBytes"
+    THROTTLE_ACTS = "throttleActs"
 
 
 class Derived(Enum):
@@ -193,8 +194,6 @@ _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
 _THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
 _ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
-_THRESHOLD_ACTS: Final = (_THRESHOLD, Is(Config.overload_throttle_observe_only, "false"))
-_ADAPTIVE_ACTS: Final = (_ADAPTIVE, Is(Config.adaptive_publisher_throttling_observe_only, "false"))
 _LISTS_ON_DISK: Final = Line(
     "spill_lists", "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
@@ -252,14 +251,8 @@ _CONNECTION_LINES: Final = (
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
           Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
           Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
-          # Clients' receive buffers are set while a throttle acts, that is (threshold acts), or (adaptive acts, and
-          # threshold does not, for either cause).
-          Part(2 * RECEIVED_BYTES, (_CLIENTS,), (Fact.NO_SOCKET_BOUND, *_THRESHOLD_ACTS)),
-          Part(2 * RECEIVED_BYTES, (_CLIENTS,),
-               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, Is(Config.overload_throttle_enabled, "false"))),
-          Part(2 * RECEIVED_BYTES, (_CLIENTS,),
-               (Fact.NO_SOCKET_BOUND, *_ADAPTIVE_ACTS, _THRESHOLD,
-                Is(Config.overload_throttle_observe_only, "true")))),
+          # Clients' receive buffers are set while a throttle acts.
+          Part(2 * RECEIVED_BYTES, (_CLIENTS,), (Fact.NO_SOCKET_BOUND, Fact.THROTTLE_ACTS))),
          alternative=_LOOKUP_OR_RELAY),
     # Bounds in sum: a few relays can fill them, so they stand beside the lookup connections of all others. A pool is
     # passed by at most one read of each thread.
@@ -341,8 +334,8 @@ _OVERLOAD_LINES: Final = (
          (Part(PAUSED_BYTES, (_CLIENTS,), (_THRESHOLD,)),)),
     # With both throttles enabled brokers are asked once all the same; the second part is slack.
     Line("broker_statistics", "statistics of brokers", Config.overload_signals.name,
-         (Part(PARSED_METRICS_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
-          Part(PARSED_METRICS_BYTES, when=(_ADAPTIVE, _WATCHES_BROKERS)))),
+         (Part(ANSWER_BYTES, when=(_THRESHOLD, _WATCHES_BROKERS)),
+          Part(ANSWER_BYTES, when=(_ADAPTIVE, _WATCHES_BROKERS)))),
 )  # fmt: skip
 _EVENT_LOG_LINES: Final = (
     Line("events_files", "event log, files", Config.event_log_directory.name,
@@ -404,7 +397,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
         Fact.RELAY_POOL: pool, Fact.NO_RELAY_POOL: not pool,
         Fact.SOCKET_BOUND: bound, Fact.NO_SOCKET_BOUND: not bound,
         Fact.SEND_MEMORY: send, Fact.NO_SEND_MEMORY: not send,
-        Fact.COMMAND_BYTES: commands, Fact.NO_COMMAND_BYTES: not commands,
+        Fact.COMMAND_BYTES: commands, Fact.NO_COMMAND_BYTES: not commands, Fact.THROTTLE_ACTS: config.throttle_acts,
     }  # fmt: skip
     yield from _counted((line for line in LINES if line.load <= load), config, facts)
 

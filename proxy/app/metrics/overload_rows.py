@@ -5,17 +5,22 @@ The metrics of the adaptive throttle have the names of pulsar-25239, with `pulsa
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
-from proxy.overload.counters import OverloadCounters, OverloadView, TopicNumbers
+from proxy.overload.counters import OverloadCounters, TopicNumbers
 from proxy.overload.samples import OTHER_TOPICS
+
+if TYPE_CHECKING:
+    from proxy.overload.control import OverloadControl
 
 __all__ = ["OVERLOAD_ROWS"]
 
+_Read = Callable[["OverloadControl", OverloadCounters], Mapping[str, float] | float]
 
-def _view(sources: MetricSources) -> OverloadView:
-    view = sources.counters.overload.view
+
+def _view(sources: MetricSources) -> "OverloadControl":
+    view: OverloadControl | None = sources.counters.overload.view
     assert view is not None
     return view
 
@@ -37,7 +42,7 @@ def _topics(sources: MetricSources) -> bool:
 
 
 def _row(
-    name: str, kind: Kind, text: str, read: Callable[[OverloadView, OverloadCounters], Mapping[str, float] | float],
+    name: str, kind: Kind, text: str, read: _Read,
     present: Callable[[MetricSources], bool], unit: Unit = "", label: str = "", otel: str = "",
 ) -> Instrument:  # fmt: skip
     """Declare a metric with one label or none."""
@@ -52,7 +57,7 @@ def _row(
     )
 
 
-def _ratios(view: OverloadView, _: OverloadCounters) -> Mapping[str, float]:
+def _ratios(view: "OverloadControl", _: OverloadCounters) -> Mapping[str, float]:
     signals = view.signals
     found = {"proxy": signals.proxy_ratio, "brokers": signals.broker_ratio}
     return {name: ratio for name, ratio in found.items() if ratio is not None}

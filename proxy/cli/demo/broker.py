@@ -1,9 +1,8 @@
-"""The embedded broker: a listening socket, its connections, and the topics, script and record they share.
+"""The demo's broker: lookups and topic lists of generated topics, and the way a connection of a broker is served.
 
-The broker serves lookups, topic lists, topic watchers and schemas of Pulsar's binary protocol. Rule: memory is bounded
-whatever clients do; `session` bounds each connection. To start a broker by hand, run
-`python -m proxy.cli.demo.broker --port 6660`: the broker prints its address as a line of JSON, and its counts at the
-end.
+Rule: memory is bounded whatever clients do: a piece of an answer is made when the one before has left, and a connection
+with 1,000 requests that wait is not read. `python -m proxy.cli.demo.broker` runs it until SIGTERM or SIGINT: it prints
+its address as a line of JSON, and its counts at the end.
 """
 
 import argparse
@@ -11,117 +10,108 @@ import asyncio
 import json
 import resource
 import signal
-import ssl
-from collections.abc import Sequence
-from typing import Final, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final
 
 import uvloop
 
-from proxy.cli.demo.answers import Answers
-from proxy.cli.demo.record import Record
-from proxy.cli.demo.script import Script
-from proxy.cli.demo.session import Session
-from proxy.cli.demo.topics import GeneratedTopics, ListedTopics, TopicStore
-from proxy.core.tasks import TaskScope
+from protocol import commands
+from protocol.command_type import CommandType, request_id_field
+from protocol.errors import ProtocolError, ServerError
+from protocol.frames import Frame, answer_prefix, varint
+from protocol.framing import FrameDecoder
+from protocol.pb import PulsarApi_pb2 as pb
+from proxy.cli.demo.names import GeneratedTopics
 
 LOOPBACK: Final = "127.0.0.1"
-_BACKLOG: Final = 4096
+MOST_WAITING: Final = 1000
+READ_BYTES: Final = 64 * 1024
+# Of a list: it has no filter, a hash, and it has changed.
+_FILTERED_TAG, _HASH_TAG, _CHANGED = b"\x18\x00", b"\x22", b"\x28\x01"
 
 
-class EmbeddedBroker:
-    """A broker on the running loop: `async with EmbeddedBroker(store) as broker`.
-
-    `script` holds the simulated faults, `record` the received commands, `connections` the open connections.
-    """
-
-    def __init__(
-        self,
-        store: TopicStore | None = None,
-        script: Script | None = None,
-        host: str = LOOPBACK,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
-        self.script = Script() if script is None else script
-        self.record = Record()
-        self.answers = Answers(ListedTopics() if store is None else store, self.script)
-        self.connections: set[Session] = set()
-        self.host = host
-        self._tls = tls
-        self.port = 0
-        self._scope = TaskScope(self._crashed)
-        self._server: asyncio.Server | None = None
-        self._crash: BaseException | None = None
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
-
-    @property
-    def service_url(self) -> str:
-        """The address: `pulsar://host:port`, or `pulsar+ssl://host:port` with TLS."""
-        return self.answers.service_url
-
-    async def start(self, port: int = 0) -> None:
-        """Listen on `port`, 0 for a free port; raises OSError if the port cannot be bound."""
-        self._server = await asyncio.start_server(self._accepted, self.host, port, backlog=_BACKLOG, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
-        scheme = "pulsar" if self._tls is None else "pulsar+ssl"
-        self.answers.service_url = f"{scheme}://{self.host}:{self.port}"
-
-    async def stop(self) -> None:
-        """Cut all connections and stop listening; raises the first unexpected exception of a connection."""
-        if self._server is not None:
-            self._server.close()
-        for session in self.connections:
-            session.abort()
-        self._scope.cancel()
-        await self._scope.emptied()
-        if self._server is not None:
-            await self._server.wait_closed()
-        if self._crash is not None:
-            raise self._crash
-
-    async def announce(self, new: Sequence[str] = (), deleted: Sequence[str] = ()) -> None:
-        """Notify all watchers of created and deleted topics, and wait until every update is written."""
-        for session in list(self.connections):
-            await session.send_updates(new, deleted)
-
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.record.connections_accepted += 1
-        self._scope.start(self._serve(reader, writer))
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        scope = TaskScope(self._crashed)
-        session = Session((reader, writer), self.answers, self.record, scope)
-        self.connections.add(session)
-        try:
-            await session.run()
-        finally:
-            self.connections.discard(session)
-
-    def _crashed(self, error: BaseException) -> None:
-        self._crash = self._crash or error
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a broker with generated topics until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="python -m proxy.cli.demo.broker", description="run an embedded broker")
-    parser.add_argument("--port", type=int, default=6650, help="port; 0 for any free port (default: %(default)s)")
-    parser.add_argument("--namespaces", type=int, default=1, help="namespaces demo/ns-0, ... (default: %(default)s)")
-    parser.add_argument("--topics", type=int, default=10_000, help="topics in each namespace (default: %(default)s)")
-    parser.add_argument("--name-bytes", type=int, default=100, help="bytes of each topic's name (default: %(default)s)")
-    options = parser.parse_args(arguments)
+async def serve(
+    answer: Callable[[pb.BaseCommand], Iterable[bytes]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+) -> None:
+    """Answer the commands of a connection one after the other until it ends; `answer` gives the pieces of frames."""
+    answers = asyncio.Queue[Iterable[bytes]](MOST_WAITING)
+    writer.transport.set_write_buffer_limits(high=0)
+    decoder = FrameDecoder()
     try:
-        store = GeneratedTopics(options.namespaces, options.topics, options.name_bytes)
-    except ValueError as error:
-        parser.error(str(error))
-    raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(store, options.port))
-    return 0
+        async with asyncio.TaskGroup() as group:
+            writing = group.create_task(_write(answers, writer))
+            while data := await reader.read(READ_BYTES):
+                decoder.receive_data(data)
+                while isinstance(event := decoder.next_event(), Frame):
+                    await answers.put(answer(commands.decode_command(event.command)))
+            writing.cancel()
+    except* (ConnectionError, ProtocolError):
+        writer.transport.abort()
+    finally:
+        writer.close()
+
+
+async def _write(answers: asyncio.Queue[Iterable[bytes]], writer: asyncio.StreamWriter) -> None:
+    while True:
+        for piece in await answers.get():
+            if writer.is_closing():
+                raise ConnectionResetError
+            writer.write(piece)
+            await writer.drain()
+
+
+class ListBroker:
+    """Answers as a broker with these topics, none of which is partitioned; counts requests for lists."""
+
+    def __init__(self, topics: GeneratedTopics) -> None:
+        self._topics = topics
+        self.url = ""
+        self.questions = 0
+        self.open_questions = 0
+        self.most_open = 0
+
+    def answer(self, command: pb.BaseCommand) -> Iterable[bytes]:
+        """Return the answer to a command; requests other than lookups and lists are refused."""
+        kind = command.type
+        if kind == CommandType.CONNECT:
+            return (commands.connected_lookup(command.connect, "-demo"),)
+        if kind == CommandType.PING:
+            return (commands.PONG_FRAME,)
+        if kind == CommandType.GET_TOPICS_OF_NAMESPACE:
+            self.questions += 1
+            self.open_questions += 1
+            self.most_open = max(self.most_open, self.open_questions)
+            return self._list(command.getTopicsOfNamespace)
+        if kind == CommandType.LOOKUP:
+            return (self._lookup(command.lookupTopic),)
+        if kind == CommandType.PARTITIONED_METADATA:
+            return (commands.partition_metadata_success(command.partitionMetadata.request_id, 0),)
+        field = request_id_field(kind)
+        if field is None:
+            return ()
+        refusal = "the demo's broker serves lookups and topic lists only"
+        return (commands.error(getattr(command, field).request_id, ServerError.NotAllowedError, refusal),)
+
+    def _list(self, request: pb.CommandGetTopicsOfNamespace) -> Iterator[bytes]:
+        pieces: Iterable[bytes] = ()
+        size = 0
+        if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT and request.namespace in self._topics:
+            pieces, size = self._topics.pieces(request.namespace), self._topics.encoded_bytes
+        digits = self._topics.hash(request.namespace)
+        last = _FILTERED_TAG + _HASH_TAG + varint(len(digits)) + digits + _CHANGED
+        yield answer_prefix(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, request.request_id, size + len(last))
+        yield from pieces
+        # A reader that has the whole answer may ask again before this goes on.
+        self.open_questions -= 1
+        yield last
+
+    def _lookup(self, request: pb.CommandLookupTopic) -> bytes:
+        namespace = request.topic.rpartition("://")[2].rpartition("/")[0]
+        if namespace not in self._topics:
+            missing = f"namespace {namespace} not found"
+            return commands.lookup_failed(request.request_id, ServerError.TopicNotFound, missing)
+        return commands.lookup_connect(request.request_id, self.url)
 
 
 def raise_file_limit() -> None:
@@ -130,23 +120,35 @@ def raise_file_limit() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _run(store: TopicStore, port: int) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a broker with generated topics until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(prog="python -m proxy.cli.demo.broker", description="run the demo's broker")
+    parser.add_argument("--port", type=int, default=6650, help="port; 0 for any free port (default: %(default)s)")
+    parser.add_argument("--namespaces", type=int, default=1, help="namespaces demo/ns-0, ... (default: %(default)s)")
+    parser.add_argument("--topics", type=int, default=10_000, help="topics in each namespace (default: %(default)s)")
+    parser.add_argument("--name-bytes", type=int, default=100, help="bytes of each topic's name (default: %(default)s)")
+    options = parser.parse_args(arguments)
+    try:
+        topics = GeneratedTopics(options.namespaces, options.topics, options.name_bytes)
+    except ValueError as error:
+        parser.error(str(error))
+    raise_file_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(ListBroker(topics), options.port))
+    return 0
+
+
+async def _run(broker: ListBroker, port: int) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    broker = EmbeddedBroker(store)
-    await broker.start(port)
-    print(json.dumps({"listening": broker.service_url, "port": broker.port}), flush=True)
+    server = await asyncio.start_server(partial(serve, broker.answer), LOOPBACK, port, backlog=4096)
+    port = server.sockets[0].getsockname()[1]
+    broker.url = f"pulsar://{LOOPBACK}:{port}"
+    print(json.dumps({"listening": broker.url, "port": port}), flush=True)
     await stopping.wait()
-    record = broker.record
-    await broker.stop()
-    seen = {
-        "connections": record.connections_accepted,
-        "topic_questions": record.topic_questions,
-        "max_outstanding_topic_questions": record.max_outstanding_topic_questions,
-        "sent_bytes": record.sent_bytes,
-    }
-    print(json.dumps(seen), flush=True)
+    server.close()
+    print(json.dumps({"topic_questions": broker.questions, "max_open_questions": broker.most_open}), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run broker and proxy as child processes: start them, read the lines they print, measure them, end them by id.
+"""Run broker and proxy as child processes: start them, read what they say and hold, end them by id.
 
 Rule: no child outlives its `with` block, whatever happens in the block. Each child has a process group of its own, so
 that Ctrl-C reaches only this process, which then ends the children in order.
@@ -7,6 +7,7 @@ that Ctrl-C reaches only this process, which then ends the children in order.
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,11 +16,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from proxy.auth.failures import SettingFault
+from proxy.cli.demo.broker import LOOPBACK
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+from proxy.net.spill.directory import check_path
 
 # A second is enough, but not on a machine that does much else.
 READY_SECONDS: Final = 90.0
 STOP_SECONDS: Final = 8.0
+ANSWER_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _TAIL_LINES: Final = 12
 _IMPORT_ROOT: Final = Path(__file__).resolve().parents[3]
@@ -119,3 +124,44 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+
+def proxy_conf(directory: Path, broker_url: str, connections: int, **more: object) -> Path:
+    """Write the configuration of a proxy for one broker and so many connections; return its path."""
+    keys = {
+        "servicePort": 0,
+        "webServicePort": 0,
+        "bindAddress": LOOPBACK,
+        "clusterName": "demo",
+        "brokerServiceURL": broker_url,
+        "brokerProxyAllowedTargetPorts": "*",
+        "maxConcurrentInboundConnections": max(10_000, connections),
+        "shutdownPreDrainMillis": 0,
+        "shutdownDrainMillis": 2000,
+        **more,
+    }
+    path = directory / "proxy.conf"
+    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
+    return path
+
+
+def directory_for_lists(place: Path) -> Path | None:
+    """Return a directory for lists on disk to configure below a place; None if the proxy would refuse it."""
+    try:
+        check_path(str(place))
+    except (SettingFault, OSError):
+        return None
+    return place / "lists"
+
+
+async def metrics(port: int) -> dict[str, float]:
+    """Return the proxy's metrics, without the label of the cluster; raise OSError or TimeoutError if it is gone."""
+    async with asyncio.timeout(ANSWER_SECONDS):
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
+        try:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            answer = (await reader.read(-1)).decode()
+        finally:
+            writer.close()
+    lines = re.findall(r'^pulsar_proxy_(\w+)\{cluster="[^"]*",?(.*)\} (\S+)$', answer, re.MULTILINE)
+    return {f"{name}{{{labels}}}" if labels else name: float(number) for name, labels, number in lines}

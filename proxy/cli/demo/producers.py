@@ -8,16 +8,18 @@ receipts as Pulsar's clients do: a few messages are under way at most.
 
 import asyncio
 import json
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.errors import ProtocolError
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.tasks import TaskScope
+from proxy.cli.demo.broker import LOOPBACK, READ_BYTES, serve
 
 MESSAGE_BYTES: Final = 8192
 PRODUCER_BYTES_PER_SECOND: Final = 200e3
@@ -28,7 +30,6 @@ MOST_PENDING: Final = 16
 FILLED_AT_FIRST: Final = 0.6
 # So many times its seconds a storm may take, where a busy machine sends less than the plan says.
 SLOW_MACHINE: Final = 3
-_READ_BYTES: Final = 64 * 1024
 _TOPIC: Final = "persistent://demo/overload/t-{}"
 
 
@@ -77,36 +78,26 @@ class OverloadTally:
 
 
 class StoringBroker:
-    """A broker for producers only, and its web service; `stored_bytes` is its memory now, `most_bytes` at most."""
+    """A broker for producers only, and its web service; `most_bytes` is its memory at most."""
 
     def __init__(self, plan: OverloadPlan, tally: OverloadTally) -> None:
         self._plan = plan
         self._tally = tally
         self._loop = asyncio.get_running_loop()
-        self._scope = TaskScope(self._crashed)
         self._servers: list[asyncio.Server] = []
         self._stored = FILLED_AT_FIRST * plan.limit_bytes
         # None until memory was short for the first time.
         self._drained_at: float | None = None
-        self._next: dict[tuple[str, int], int] = {}
+        # The number of each producer's next message.
+        self._next: dict[int, int] = {}
         self.most_bytes = 0.0
-        self.crash: BaseException | None = None
 
-    async def start(self, host: str) -> tuple[int, int]:
+    async def start(self) -> tuple[int, int]:
         """Listen on free ports; return that for clients and that of the web service."""
-        self._servers = [
-            await asyncio.start_server(self._accepted, host, 0),
-            await asyncio.start_server(self._asked, host, 0),
-        ]
+        for each in (partial(serve, self._answer), self._tell):
+            self._servers.append(await asyncio.start_server(each, LOOPBACK, 0))
         first, second = (int(server.sockets[0].getsockname()[1]) for server in self._servers)
         return first, second
-
-    async def stop(self) -> None:
-        """Close everything."""
-        for server in self._servers:
-            server.close()
-        self._scope.cancel()
-        await self._scope.emptied()
 
     @property
     def stored_bytes(self) -> float:
@@ -123,64 +114,35 @@ class StoringBroker:
         if self._drained_at is None and self._stored >= self._plan.short_at * self._plan.limit_bytes:
             self._drained_at = self._loop.time()
 
-    def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._scope.start(self._serve(reader, writer))
-
-    def _asked(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._scope.start(self._tell(reader, writer))
-
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer any question with the statistics of memory."""
-        try:
+        used = {"jvm_heap_used": 0, "jvm_max_memory": 1, "brk_default_pool_used": int(self.stored_bytes)}
+        body = json.dumps([{"metrics": {**used, "jvm_max_direct_memory": self._plan.limit_bytes}}]).encode()
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
-            used = {"jvm_heap_used": 0, "jvm_max_memory": 1, "brk_default_pool_used": int(self.stored_bytes)}
-            body = json.dumps([{"metrics": {**used, "jvm_max_direct_memory": self._plan.limit_bytes}}]).encode()
             writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
             await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
-            return
-        finally:
-            writer.close()
+        writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder, topics = FrameDecoder(), dict[int, str]()
-        try:
-            while data := await reader.read(_READ_BYTES):
-                decoder.receive_data(data)
-                while isinstance(event := decoder.next_event(), Frame):
-                    writer.write(self._answer(commands.decode_command(event.command), event.head.frame_bytes, topics))
-                await writer.drain()
-        except (ConnectionError, ProtocolError):
-            return
-        finally:
-            writer.close()
-
-    def _answer(self, command: pb.BaseCommand, frame_bytes: int, topics: dict[int, str]) -> bytes:
-        answer = pb.BaseCommand()
+    def _answer(self, command: pb.BaseCommand) -> Iterable[bytes]:
         if command.type == CommandType.CONNECT:
-            answer.type = pb.BaseCommand.CONNECTED
-            answer.connected.server_version = "demo"
-            answer.connected.protocol_version = commands.negotiated_version(command.connect.protocol_version)
-        elif command.type == CommandType.PRODUCER:
-            topics[command.producer.producer_id] = command.producer.topic
+            return (commands.connected_lookup(command.connect, "-demo"),)
+        answer = pb.BaseCommand()
+        if command.type == CommandType.PRODUCER:
             answer.type = pb.BaseCommand.PRODUCER_SUCCESS
             answer.producer_success.request_id = command.producer.request_id
             answer.producer_success.producer_name = "demo"
         elif command.type == CommandType.SEND:
             producer, number = command.send.producer_id, command.send.sequence_id
-            self._store(frame_bytes)
+            self._store(MESSAGE_BYTES)
             self._tally.arrived += 1
-            expected = self._next.get((topics[producer], producer), 0)
-            self._tally.out_of_order += number != expected
-            self._next[topics[producer], producer] = number + 1
+            self._tally.out_of_order += number != self._next.get(producer, 0)
+            self._next[producer] = number + 1
             answer.type = pb.BaseCommand.SEND_RECEIPT
             answer.send_receipt.producer_id, answer.send_receipt.sequence_id = producer, number
         else:
-            return commands.PONG_FRAME if command.type == CommandType.PING else b""
-        return commands.frame(answer)
-
-    def _crashed(self, error: BaseException) -> None:
-        self.crash = self.crash or error
+            return (commands.PONG_FRAME,) if command.type == CommandType.PING else ()
+        return (commands.frame(answer),)
 
 
 class StormProducer:
@@ -192,11 +154,11 @@ class StormProducer:
         self._tally = tally
         self._places = asyncio.Semaphore(MOST_PENDING)
 
-    async def run(self, host: str, port: int, broker: str) -> None:
+    async def run(self, port: int, broker: str) -> None:
         """Connect through the proxy, send, and leave; a connection that ends before is counted."""
-        reader, writer = await asyncio.open_connection(host, port)
+        reader, writer = await asyncio.open_connection(LOOPBACK, port)
         try:
-            writer.write(_connect(broker) + _producer(self._number))
+            writer.write(self._opened(broker))
             async with asyncio.TaskGroup() as group:
                 reading = group.create_task(self._read(reader, writer))
                 await self._send(writer)
@@ -208,6 +170,16 @@ class StormProducer:
         finally:
             writer.close()
 
+    def _opened(self, broker: str) -> bytes:
+        connect = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
+        connect.connect.client_version = "storm"
+        connect.connect.protocol_version = commands.PROTOCOL_VERSION
+        connect.connect.proxy_to_broker_url = broker
+        producer = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
+        producer.producer.topic = _TOPIC.format(self._number)
+        producer.producer.producer_id, producer.producer.request_id = self._number, 1
+        return commands.frame(connect) + commands.frame(producer)
+
     async def _send(self, writer: asyncio.StreamWriter) -> None:
         loop = asyncio.get_running_loop()
         ends, latest = loop.time() + self._plan.seconds, loop.time() + self._plan.most_seconds
@@ -218,14 +190,14 @@ class StormProducer:
             due = max(due + pace, now)
             await asyncio.sleep(due - now)
             await self._places.acquire()
-            writer.write(_send(self._number, number))
+            writer.write(_message(self._number, number))
             self._tally.sent += 1
             number += 1
             await writer.drain()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         decoder = FrameDecoder()
-        while data := await reader.read(_READ_BYTES):
+        while data := await reader.read(READ_BYTES):
             decoder.receive_data(data)
             while isinstance(event := decoder.next_event(), Frame):
                 command = commands.decode_command(event.command)
@@ -236,24 +208,9 @@ class StormProducer:
         raise ConnectionResetError("the connection ended before its producer")
 
 
-def _connect(broker: str) -> bytes:
-    command = pb.BaseCommand(type=pb.BaseCommand.CONNECT)
-    command.connect.client_version = "storm"
-    command.connect.protocol_version = commands.PROTOCOL_VERSION
-    command.connect.proxy_to_broker_url = broker
-    return commands.frame(command)
-
-
-def _producer(number: int) -> bytes:
-    command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER)
-    command.producer.topic = _TOPIC.format(number)
-    command.producer.producer_id, command.producer.request_id = number, 1
-    return commands.frame(command)
-
-
-def _send(producer: int, number: int) -> bytes:
+def _message(producer: int, number: int) -> bytes:
     command = pb.BaseCommand(type=pb.BaseCommand.SEND)
     command.send.producer_id, command.send.sequence_id = producer, number
     encoded = command.SerializeToString()
-    payload = bytes(MESSAGE_BYTES)
-    return (4 + len(encoded) + len(payload)).to_bytes(4, "big") + len(encoded).to_bytes(4, "big") + encoded + payload
+    sizes = (4 + len(encoded) + MESSAGE_BYTES).to_bytes(4, "big") + len(encoded).to_bytes(4, "big")
+    return sizes + encoded + bytes(MESSAGE_BYTES)

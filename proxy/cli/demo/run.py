@@ -11,21 +11,18 @@ import signal
 import ssl
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import uvloop
 
 from proxy.app.memory.budget import event_log, lists_on_disk
 from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
-from proxy.cli.demo.children import Child, ChildFailed
-from proxy.cli.demo.spill import directory_for_lists, lists_moved
+from proxy.cli.demo.children import Child, ChildFailed, directory_for_lists, metrics, proxy_conf
+from proxy.cli.demo.names import GeneratedTopics
 from proxy.cli.demo.storm import Storm, StormPlan
-from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
-from proxy.cli.demo.topics import GeneratedTopics
-from proxy.cli.demo.watch import Watch
+from proxy.cli.demo.table import MIB, Outcome, broken_promises, mib, render
 from proxy.config.config import Config
 from proxy.core.native import DO_WITHOUT, INSTALL, native
 from proxy.relay.threads import missing_engine
@@ -37,20 +34,9 @@ CONNECT_SECONDS: Final = 8.0
 STORM_SECONDS: Final = 40.0
 # Time for the proxy's memory to settle after the start, before it is measured.
 SETTLE_SECONDS: Final = 0.3
-
-
-class Processes(NamedTuple):
-    """The two child processes and their addresses."""
-
-    broker: Child
-    proxy: Child
-    broker_url: str
-    proxy_port: int
-    tls: ssl.SSLContext | None
-    web_port: int
-    event_log_bytes: int
-    disk_bytes: int
-    spills: bool
+SAMPLE_SECONDS: Final = 0.05
+SAMPLES_A_LINE: Final = 10
+_ERASE_LINE: Final = "\r\x1b[K"
 
 
 def run_demo(options: argparse.Namespace) -> int:
@@ -73,19 +59,19 @@ def run_demo(options: argparse.Namespace) -> int:
 
 
 def _checked(options: argparse.Namespace) -> GeneratedTopics:
-    for name in ("connections", "requests", "topics", "heap_mb", "direct_mb"):
-        if getattr(options, name) < 1:
-            raise ValueError(f"--{name.replace('_', '-')}: got {getattr(options, name)}, expected 1 or more")
-    if options.namespaces < 0:
-        raise ValueError(f"--namespaces: got {options.namespaces}, expected 0 or more")
     if options.overload and (missing := missing_engine(native())):
         raise ValueError(f"--overload: {missing}, expected the native extension for the throttle: {INSTALL}")
-    if not 1 <= options.overload_seconds <= 3600:
-        raise ValueError(f"--overload-seconds: got {options.overload_seconds}, expected 1 to 3600")
-    if not 0 <= options.slow_share <= 1:
-        raise ValueError(f"--slow-share: got {options.slow_share}, expected 0 to 1")
-    if not 0 <= options.late_seconds <= STORM_SECONDS:
-        raise ValueError(f"--late-seconds: got {options.late_seconds}, expected 0 to {STORM_SECONDS:g}")
+    for name, least, most in (
+        *((name, 1, None) for name in ("connections", "requests", "topics", "heap_mb", "direct_mb")),
+        ("namespaces", 0, None),
+        ("overload_seconds", 1, 3600),
+        ("slow_share", 0, 1),
+        ("late_seconds", 0, int(STORM_SECONDS)),
+    ):
+        value = getattr(options, name)
+        if value < least or (most is not None and not value <= most):
+            expected = f"{least} or more" if most is None else f"{least} to {most}"
+            raise ValueError(f"--{name.replace('_', '-')}: got {value}, expected {expected}")
     try:
         return GeneratedTopics(options.namespaces or options.connections, options.topics, options.name_bytes)
     except ValueError as error:
@@ -101,43 +87,130 @@ async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopic
         from proxy.cli.demo.overload import run_overload
 
         return await run_overload(options)
-    with tempfile.TemporaryDirectory(prefix="pulsar-proxy-demo-") as directory:
-        async with _processes(options, topics, Path(directory)) as processes:
-            if options.broker_only:
-                return await _serve_by_hand(processes, topics)
-            outcome = await _storm(options, topics, processes)
-        accepts = options.accept_refusals
-        print(f"\n{render(outcome, accept_refusals=accepts)}")
+    with tempfile.TemporaryDirectory(prefix="pulsar-proxy-demo-") as directory, ExitStack() as children:
+        demo = Demo(options, topics, Path(directory))
+        await demo.start(children)
+        if options.broker_only:
+            return await demo.serve_by_hand()
+        outcome = await demo.storm()
+    accepts = options.accept_refusals
+    print(f"\n{render(outcome, accept_refusals=accepts)}")
     return BROKEN if broken_promises(outcome, accept_refusals=accepts) else 0
 
 
-@asynccontextmanager
-async def _processes(options: argparse.Namespace, topics: GeneratedTopics, directory: Path) -> AsyncIterator[Processes]:
-    sizes = {"namespaces": topics.namespaces, "topics": options.topics, "name-bytes": options.name_bytes}
-    arguments = [text for name, value in sizes.items() for text in (f"--{name}", str(value))]
-    with Child("proxy.cli.demo.broker", ["--port", "0", *arguments], directory) as broker:
-        broker_url = (await broker.said("listening"))["listening"]
-        config = directory / "proxy.conf"
-        config.write_text(_proxy_conf(options, broker_url, directory))
-        given = [word for setting in options.set for word in ("--set", setting)]
+class Demo:
+    """The broker, the proxy and what they listen at: call `start` first."""
+
+    def __init__(self, options: argparse.Namespace, topics: GeneratedTopics, directory: Path) -> None:
+        self._options = options
+        self._topics = topics
+        self._directory = directory
+        self._event_log = Path(options.event_log).resolve() if options.event_log is not None else ""
+        self._tls: ssl.SSLContext | None = None
+        self._port = self._web_port = 0
+
+    async def start(self, children: ExitStack) -> None:
+        """Start the broker, then the proxy; `children` ends them."""
+        options, topics = self._options, self._topics
+        sizes = {"port": 0, "namespaces": topics.namespaces, "topics": options.topics, "name-bytes": options.name_bytes}
+        arguments = [f"--{name}={value}" for name, value in sizes.items()]
+        self._broker = children.enter_context(Child("proxy.cli.demo.broker", arguments, self._directory))
+        self._broker_url = (await self._broker.said("listening"))["listening"]
+        keys = {
+            "maxTopicListInFlightHeapMemSizeMB": options.heap_mb,
+            "maxTopicListInFlightDirectMemSizeMB": options.direct_mb,
+            "topicListSpillDirectory": directory_for_lists(self._directory) or "",
+            "eventLogDirectory": self._event_log,
+        }
+        path = proxy_conf(self._directory, self._broker_url, options.connections, **keys)
+        settings = {key.strip(): value.strip() for key, _, value in (word.partition("=") for word in options.set)}
+        given = [f"--set={word}" for word in options.set]
         if missing := missing_engine(native()):
             print(f"{missing}: the proxy runs {DO_WITHOUT}", file=sys.stderr)
             given.append(DO_WITHOUT)
-        with Child("proxy", ["serve", "--config", str(config), *given], directory) as proxy:
-            web_port = (await proxy.said("web_port"))["web_port"]
-            started = configuration(options, config)
-            tls = _trust(started) if started.service_port_tls is not None else None
-            port_key = "port" if tls is None else "tls_port"
-            port = (await proxy.said(port_key))[port_key]
-            spills, log = bool(started.topic_list_spill_directory), event_log_bytes(started)
-            yield Processes(broker, proxy, broker_url, port, tls, web_port, log, lists_on_disk(started), spills)
+        self._proxy = children.enter_context(Child("proxy", ["serve", f"--config={path}", *given], self._directory))
+        self._web_port = (await self._proxy.said("web_port"))["web_port"]
+        self._config = Config.load(path, os.environ, settings, without_extension=bool(missing))
+        if self._config.service_port_tls is not None:
+            self._tls = _trust(self._config)
+        port = "port" if self._tls is None else "tls_port"
+        self._port = (await self._proxy.said(port))[port]
 
+    async def serve_by_hand(self) -> int:
+        """Say where everything is, and wait until a child ends; raises ChildFailed then."""
+        broker, proxy, topics = self._broker, self._proxy, self._topics
+        scheme = "pulsar" if self._tls is None else "pulsar+ssl"
+        last = topics.namespace(topics.namespaces - 1)
+        print(f"broker  {self._broker_url}  (process {broker.pid})")
+        print(f"proxy   {scheme}://{LOOPBACK}:{self._port}  (process {proxy.pid})")
+        print(f"web     http://{LOOPBACK}:{self._web_port}/metrics")
+        print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
+        print("Press Ctrl-C to end both.", flush=True)
+        async with asyncio.TaskGroup() as group:
+            ends = [group.create_task(child.ended()) for child in (broker, proxy)]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+        ended = proxy if broker.running else broker
+        raise ChildFailed(f"{ended.module} ended\n{ended.tail()}")
 
-def configuration(options: argparse.Namespace, path: Path) -> Config:
-    """Return the configuration with which the proxy started."""
-    given = (word.partition("=") for word in options.set)
-    settings = {key.strip(): value.strip() for key, _, value in given}
-    return Config.load(path, os.environ, settings, without_extension=bool(missing_engine(native())))
+    async def storm(self) -> Outcome:
+        """Let the clients ask, and return the figures; the children have ended then."""
+        options, proxy, config, loop = self._options, self._proxy, self._config, asyncio.get_running_loop()
+        sizes = (options.connections, options.requests, options.topics, options.slow_share, options.late_seconds)
+        plan = StormPlan(*sizes)
+        names = [self._topics.namespace(number) for number in range(self._topics.namespaces)]
+        storm = Storm(plan, names, self._tls)
+        await asyncio.sleep(SETTLE_SECONDS)
+        idle, high_water = proxy.resident_bytes(), proxy.peak_resident_bytes()
+        print(f"{plan.connections:,} clients connect and request {plan.requests} topic lists each", flush=True)
+        await storm.connect(LOOPBACK, self._port, CONNECT_SECONDS)
+        began = loop.time()
+        async with asyncio.TaskGroup() as group:
+            sampled = await self._sampled(storm, group.create_task(storm.ask(STORM_SECONDS)))
+        seconds = loop.time() - began
+        # The kernel's mark counts as well, if the storm raised it: a peak between two samples is not missed.
+        raised = proxy.peak_resident_bytes()
+        storm.close()
+        moved = None
+        if config.topic_list_spill_directory:
+            moved = int((await metrics(self._web_port)).get("spill_lists_total", 0))
+        proxy.stop()
+        self._broker.stop()
+        seen = await self._broker.said("topic_questions")
+        return Outcome(
+            plan=plan,
+            tally=storm.tally,
+            heap_bytes=options.heap_mb * MIB,
+            direct_bytes=options.direct_mb * MIB,
+            idle_bytes=idle,
+            peak_bytes=max(idle, sampled, raised if raised > high_water else 0),
+            storm_seconds=seconds,
+            broker_questions=seen["topic_questions"],
+            broker_most_outstanding=seen["max_open_questions"],
+            event_log_bytes=sum(line.limit_bytes for line in event_log(config)),
+            disk_bytes=lists_on_disk(config),
+            lists_on_disk=moved,
+        )
+
+    async def _sampled(self, storm: Storm, asking: "asyncio.Task[None]") -> int:
+        """Sample the proxy's memory while the clients ask, and show how far they are; return the most."""
+        most, samples, began = 0, 0, asyncio.get_running_loop().time()
+        before, after = (_ERASE_LINE, "") if sys.stdout.isatty() else ("", "\n")
+        while True:
+            done = asking.done()
+            now = self._proxy.resident_bytes()
+            most, samples, tally = max(most, now), samples + 1, storm.tally
+            if done or not samples % SAMPLES_A_LINE:
+                seconds = asyncio.get_running_loop().time() - began
+                print(
+                    f"{before}{seconds:5.1f} s  {tally.answered:,} of {tally.expected:,} answered, {tally.refused:,} "
+                    f"refused, {tally.lost:,} lost, {mib(tally.received_bytes)} received, proxy at {mib(now)}",
+                    end="\n" if done else after, flush=True,
+                )  # fmt: skip
+            if done:
+                return most
+            await asyncio.wait([asking], timeout=SAMPLE_SECONDS)
 
 
 def _trust(config: Config) -> ssl.SSLContext:
@@ -147,76 +220,3 @@ def _trust(config: Config) -> ssl.SSLContext:
     context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
     return context
-
-
-def event_log_bytes(config: Config) -> int:
-    """Return the memory budget of the event log."""
-    return sum(line.limit_bytes for line in event_log(config))
-
-
-def _proxy_conf(options: argparse.Namespace, broker_url: str, directory: Path) -> str:
-    keys = {
-        "servicePort": 0,
-        "webServicePort": 0,
-        "bindAddress": LOOPBACK,
-        "clusterName": "demo",
-        "brokerServiceURL": broker_url,
-        "brokerProxyAllowedTargetPorts": "*",
-        "maxConcurrentInboundConnections": max(10_000, options.connections),
-        "maxTopicListInFlightHeapMemSizeMB": options.heap_mb,
-        "maxTopicListInFlightDirectMemSizeMB": options.direct_mb,
-        "shutdownPreDrainMillis": 0,
-        "shutdownDrainMillis": 2000,
-    }
-    if options.event_log is not None:
-        keys["eventLogDirectory"] = Path(options.event_log).resolve()
-    spill = directory_for_lists([directory])
-    if spill is not None:
-        keys["topicListSpillDirectory"] = spill
-    return "".join(f"{key}={value}\n" for key, value in keys.items())
-
-
-async def _serve_by_hand(processes: Processes, topics: GeneratedTopics) -> int:
-    print(f"broker  {processes.broker_url}  (process {processes.broker.pid})")
-    scheme = "pulsar" if processes.tls is None else "pulsar+ssl"
-    print(f"proxy   {scheme}://{LOOPBACK}:{processes.proxy_port}  (process {processes.proxy.pid})")
-    print(f"web     http://{LOOPBACK}:{processes.web_port}/metrics")
-    last = topics.namespace(topics.namespaces - 1)
-    print(f"topics  in {topics.namespace(0)}" + (f" to {last}" if topics.namespaces > 1 else ""))
-    print("Press Ctrl-C to end both.", flush=True)
-    async with asyncio.TaskGroup() as group:
-        ends = [group.create_task(child.ended()) for child in (processes.broker, processes.proxy)]
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        for end in ends:
-            end.cancel()
-    ended = processes.proxy if processes.broker.running else processes.broker
-    raise ChildFailed(f"{ended.module} ended\n{ended.tail()}")
-
-
-async def _storm(options: argparse.Namespace, topics: GeneratedTopics, processes: Processes) -> Outcome:
-    plan = StormPlan(options.connections, options.requests, options.topics, options.slow_share, options.late_seconds)
-    storm = Storm(plan, [topics.namespace(number) for number in range(topics.namespaces)], processes.tls)
-    await asyncio.sleep(SETTLE_SECONDS)
-    watch = Watch(storm, processes.proxy)
-    print(f"{plan.connections:,} clients connect and request {plan.requests} topic lists each", flush=True)
-    await storm.connect(LOOPBACK, processes.proxy_port, CONNECT_SECONDS)
-    await watch.during(storm.ask(STORM_SECONDS))
-    storm.close()
-    moved = await lists_moved(LOOPBACK, processes.web_port) if processes.spills else None
-    processes.proxy.stop()
-    processes.broker.stop()
-    seen = await processes.broker.said("topic_questions")
-    return Outcome(
-        plan=plan,
-        tally=storm.tally,
-        heap_bytes=options.heap_mb * MIB,
-        direct_bytes=options.direct_mb * MIB,
-        idle_bytes=watch.idle_bytes,
-        peak_bytes=watch.peak_bytes,
-        storm_seconds=watch.storm_seconds,
-        broker_questions=seen["topic_questions"],
-        broker_most_outstanding=seen["max_outstanding_topic_questions"],
-        event_log_bytes=processes.event_log_bytes,
-        disk_bytes=processes.disk_bytes,
-        lists_on_disk=moved,
-    )

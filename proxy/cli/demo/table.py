@@ -4,6 +4,7 @@ Rule: these are pure functions of figures. The promise is the bound of docs/memo
 proxy may grow in any storm of topic lists.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,11 +52,8 @@ def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[
     """Return a line for each broken promise."""
     tally = outcome.tally
     refused = 0 if accept_refusals else tally.refused
-    broken = [
-        f"{count} requests were {what}, expected 0"
-        for count, what in ((refused, "refused"), (tally.lost, "lost"), (tally.wrong, "answered wrongly"))
-        if count
-    ]
+    counts = ((refused, "refused"), (tally.lost, "lost"), (tally.wrong, "answered wrongly"))
+    broken = [f"{count} requests were {what}, expected 0" for count, what in counts if count]
     if outcome.growth_bytes > outcome.allowed_bytes:
         broken.append(
             f"the proxy grew by {mib(outcome.growth_bytes)}, expected at most {mib(outcome.allowed_bytes)} "
@@ -66,60 +64,44 @@ def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[
 
 def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
     """Return the table and the verdict as text."""
-    rows = [*_request_rows(outcome), *_memory_rows(outcome)]
-    width = max(len(name) for name, _ in rows)
-    broken = broken_promises(outcome, accept_refusals=accept_refusals)
-    kept = "every request answered or refused" if accept_refusals else "every request answered"
-    verdict = [f"BROKEN: {text}" for text in broken] or [f"The promise held: {kept}, memory within its bound."]
-    return "\n".join([*(f"  {name:<{width}}  {value}" for name, value in rows), "", *verdict])
-
-
-def progress(tally: StormTally, seconds: float, resident_bytes: int) -> str:
-    """Return a line about the progress of a storm."""
-    return (
-        f"{seconds:5.1f} s  {tally.answered} of {tally.expected} answered, {tally.refused} refused, {tally.lost} lost, "
-        f"{mib(tally.received_bytes)} received, proxy at {mib(resident_bytes)}"
-    )
-
-
-def mib(count: int) -> str:
-    """Format a number of bytes in MiB."""
-    return f"{count / MIB:,.1f} MiB"
-
-
-def _request_rows(outcome: Outcome) -> list[tuple[str, str]]:
     plan, tally = outcome.plan, outcome.tally
-    refusals = [("", f"{count} x {text}") for text, count in tally.refusals.most_common(_MOST_REFUSALS_SHOWN)]
-    return [
-        (
-            "connections",
-            f"{plan.connections:,}, of which {plan.slow_connections:,} begin to read after {plan.late_seconds:g} s",
-        ),
+    log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
+    disk = f" + disk {mib(outcome.disk_bytes)}" if outcome.disk_bytes else ""
+    allowed = f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{log}{disk}"
+    late = f"{plan.slow_connections:,} begin to read after {plan.late_seconds:g} s"
+    most = f"at most {outcome.broker_most_outstanding:,} at once"
+    rows = [
+        ("connections", f"{plan.connections:,}, of which {late}"),
         ("requests", f"{tally.expected:,}, all at once"),
         ("answers", f"{tally.answered:,}"),
         ("refused", f"{tally.refused:,}"),
-        *refusals,
+        *(("", f"{count} x {text}") for text, count in tally.refusals.most_common(_MOST_REFUSALS_SHOWN)),
         ("lost", f"{tally.lost:,}"),
         ("wrong", f"{tally.wrong:,}"),
         ("received", f"{mib(tally.received_bytes)} in {outcome.storm_seconds:.1f} s"),
         ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
         ("of a quick client", f"{tally.longest_quick_wait_seconds:.1f} s"),
         ("lists that went to disk", "no directory" if outcome.lists_on_disk is None else f"{outcome.lists_on_disk:,}"),
-        (
-            "requests to broker",
-            f"{outcome.broker_questions:,} in all, at most {outcome.broker_most_outstanding:,} at once",
-        ),
-    ]
-
-
-def _memory_rows(outcome: Outcome) -> list[tuple[str, str]]:
-    log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
-    log += f" + disk {mib(outcome.disk_bytes)}" if outcome.disk_bytes else ""
-    return [
-        ("all answers together", mib(outcome.tally.expected * outcome.tally.largest_answer_bytes)),
+        ("requests to broker", f"{outcome.broker_questions:,} in all, {most}"),
+        ("all answers together", mib(tally.expected * tally.largest_answer_bytes)),
         ("limits", f"heap {mib(outcome.heap_bytes)} + direct {mib(outcome.direct_bytes)}"),
         ("proxy at rest", mib(outcome.idle_bytes)),
         ("proxy at most", mib(outcome.peak_bytes)),
         ("growth", mib(outcome.growth_bytes)),
-        ("allowed", f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{log}"),
+        ("allowed", allowed),
     ]
+    kept = "every request answered or refused" if accept_refusals else "every request answered"
+    broken = broken_promises(outcome, accept_refusals=accept_refusals)
+    return table(rows, broken, f"The promise held: {kept}, memory within its bound.")
+
+
+def table(rows: Sequence[tuple[str, str]], broken: Sequence[str], kept: str) -> str:
+    """Return rows and a verdict as text."""
+    width = max(len(name) for name, _ in rows)
+    verdict = [f"BROKEN: {text}" for text in broken] or [kept]
+    return "\n".join([*(f"  {name:<{width}}  {value}" for name, value in rows), "", *verdict])
+
+
+def mib(count: float) -> str:
+    """Format a number of bytes in MiB."""
+    return f"{count / MIB:,.1f} MiB"

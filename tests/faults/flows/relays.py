@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.session import message_frame
 from tests.faults.flows.flow import BROKER_SIDE, CLIENT_SIDE, SIDES, Flow, Refused
 from tests.faults.flows.requests import LISTED, answer_to
 from tests.support.auth.credentials import NOON, challenge, challenged, response
 from tests.support.auth.tls import TlsClient, client_context, tls_broker
+from tests.support.brokers.embedded.session import message_frame
 from tests.support.brokers.raw_broker import CONNECTED, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.clients.commands import command

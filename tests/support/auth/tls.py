@@ -18,7 +18,6 @@ from typing import Any, Self
 import pytest
 import trustme
 
-from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
@@ -28,6 +27,7 @@ from proxy.net.tls.session import TlsConfig, TlsSession, new_config, new_session
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
+from tests.support.brokers.embedded.broker import EmbeddedBroker
 from tests.support.brokers.raw_broker import RawBroker, Serve, raw_broker
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.loops.loops import eventually

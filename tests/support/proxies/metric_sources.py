@@ -41,7 +41,7 @@ class Books:
         return LimiterStatistics(name="fake", **self._numbers)
 
 
-class FullView:
+class _FullView:
     """The view of overload control with both throttles enabled, and every number of its own."""
 
     shows_topics = True
@@ -68,6 +68,11 @@ class FullView:
 
     def age_seconds(self) -> float:
         return 0.5
+
+
+def full_view(numbers: "itertools.count[int]") -> Any:
+    """Return a stand-in for the control of both throttles."""
+    return _FullView(numbers)
 
 
 def full_counters(numbers: "itertools.count[int]") -> Counters:
@@ -103,7 +108,7 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     brokers = counters.brokers
     brokers.broker_connection_states = brokers.broker_member_states = brokers.broker_names = lambda: fixed
     brokers.broker_dials = lambda: fixed
-    counters.overload.view = FullView(numbers)
+    counters.overload.view = full_view(numbers)
     counters.overload.paused_by = {"threshold": next(numbers)}
     counters.overload.delays = {"median": next(numbers), "longest": next(numbers)}
     for controller in (counters.overload.threshold, counters.overload.adaptive):

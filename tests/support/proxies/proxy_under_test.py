@@ -21,12 +21,12 @@ from proxy.app.proxy import Proxy
 from proxy.app.reload import apply
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.pool import PoolLimits
-from proxy.cli.demo.broker import EmbeddedBroker
-from proxy.cli.demo.topics import GeneratedTopics, TopicStore
 from proxy.clients.connection import ClientConnection
 from proxy.config.config import Config
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics, TopicStore
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient_clocks

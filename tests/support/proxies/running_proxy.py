@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from proxy.cli.demo.broker import EmbeddedBroker
 from proxy.cli.demo.children import READY_SECONDS, Child
-from proxy.cli.demo.topics import GeneratedTopics
+from tests.support.brokers.embedded.broker import EmbeddedBroker
+from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.patience import in_time, patient, patient_clocks
 

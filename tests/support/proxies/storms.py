@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from proxy.app import proxy as app
-from proxy.cli.demo.topics import GeneratedTopics, TopicStore
+from tests.support.brokers.embedded.topics import GeneratedTopics, TopicStore
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import TOPICS, Stage, namespace, staged
 

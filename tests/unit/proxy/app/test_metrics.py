@@ -19,7 +19,7 @@ from proxy.core.process_memory import MemoryPaths
 from proxy.telemetry.events.counters import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.patience import patient
-from tests.support.proxies.metric_sources import Books, FullView, full_counters, known_process
+from tests.support.proxies.metric_sources import Books, full_counters, full_view, known_process
 from tests.support.web.web_pages import Samples, Scrape
 
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -110,7 +110,7 @@ def test_requests_are_counted_by_their_command() -> None:
 def test_every_counter_reaches_a_metric() -> None:
     setting = Setting()
     counters = setting.counters
-    counters.overload.view = FullView(itertools.count(1))
+    counters.overload.view = full_view(itertools.count(1))
     zero = setting.samples()
     rooms = [getattr(counters, name) for name in Counters.__slots__]
     books = [counters, counters.relay.watch, *(room for room in rooms if hasattr(room, "__slots__"))]
@@ -127,7 +127,7 @@ def test_a6_throttle_that_is_not_enabled_has_no_metric_at_all() -> None:
     setting = Setting()
     assert "throttle" not in setting.text()
     assert "overload" not in setting.text()
-    view = setting.counters.overload.view = FullView(itertools.count(1))
+    view = setting.counters.overload.view = full_view(itertools.count(1))
     view.threshold_state, view.shows_topics = "paused", False
     names = {name for name, _ in setting.samples()}
     assert "pulsar_proxy_overload_state" in names

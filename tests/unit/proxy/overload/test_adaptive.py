@@ -1,6 +1,5 @@
 """The controller of the adaptive publish throttle in virtual time (A1 to A10)."""
 
-import json
 import sys
 import tracemalloc
 from collections.abc import Mapping
@@ -207,15 +206,6 @@ def test_topics_are_bounded_and_each_takes_what_the_budget_says(monkeypatch: pyt
         tracemalloc.stop()
     assert len(throttle.topics) == throttle.active == 3000
     assert held <= 3000 * TOPIC_BYTES
-
-
-def test_state_survives_json() -> None:
-    plant, other = Plant(), Plant()
-    plant.settle()
-    plant.cycle(FULL, {TOPIC: 1000.0})
-    other.throttle.from_json(json.loads(json.dumps(plant.throttle.to_json())))
-    other.now, other.moved, other.rates = plant.now, {TOPIC: list(plant.moved[TOPIC])}, dict(plant.rates)
-    assert plant.cycle(FULL, {TOPIC: 1000.0}) == other.cycle(FULL, {TOPIC: 1000.0})
 
 
 # --- topics that begin under pressure -------------------------------------------------------------

@@ -99,14 +99,15 @@ class FakeBrokers:
     """Brokers whose answers a test sets; an exception is raised."""
 
     def __init__(self) -> None:
+        self.urls = ("one",)
         self.sample: BrokerSample | Exception = BrokerSample(1, 100, 0, 0)
         self.topic: BacklogSample | Exception = BacklogSample(0, 0)
         self.asked: list[str] = []
 
-    async def memory(self) -> Mapping[str, BrokerSample]:
+    async def memory(self, url: str) -> BrokerSample:
         if isinstance(self.sample, Exception):
             raise self.sample
-        return {"one": self.sample}
+        return self.sample
 
     async def backlog(self, topic: str) -> BacklogSample:
         self.asked.append(topic)
@@ -124,17 +125,16 @@ class Stage:
         self.counters = OverloadCounters()
         self.events: list[Mapping[str, object]] = []
         self._file = io.BytesIO()
+        # Of fakes.
+        parts: Any = OverloadParts
         self.control = OverloadControl(
             asyncio.get_running_loop(), settings(**keys),
-            OverloadParts(
+            parts(
                 lambda: self.relays, self.rates, self.memory, self.brokers, OwnerBytes, self._off_loop, self.counters,
-                open_log("info", "json", self._file), self,
+                open_log("info", "json", self._file), self.events.append,
             ),
             pick=lambda _: 0,
         )  # fmt: skip
-
-    def record(self, fields: Mapping[str, object]) -> None:
-        self.events.append(fields)
 
     async def _off_loop(self, function: Callable[[], MemorySample | None]) -> MemorySample | None:
         return function()

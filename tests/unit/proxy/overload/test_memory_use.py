@@ -8,9 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from proxy.overload.machine_memory import MachineMemory, MemoryFiles, MemoryUnreadable, allocator_free_bytes
-from proxy.overload.memory_use import AllocatorBook, MemoryMonitor, counted_bytes, stall_percent
-from proxy.overload.samples import Marks, MemorySample, OwnerBytes
+from proxy.overload.machine_memory import (
+    MachineMemory,
+    MemoryFiles,
+    MemoryUnreadable,
+    allocator_free_bytes,
+    stall_percent,
+)
+from proxy.overload.memory_use import MemoryMonitor, counted_bytes
+from proxy.overload.samples import Marks, MemorySample, OwnerBytes, Signals
 from tests.support.patience import patient
 
 MARKS = Marks(0.85, 0.75)
@@ -149,7 +155,7 @@ def look():
     global now
     now += 0.5
     signals = monitor.take(own.read(), OwnerBytes())
-    if monitor.trim_is_due():
+    if monitor.trim_is_due(signals.ratio):
         own.trim()
     throttle.step(now, signals.ratio, signals.limit_bytes, [relay])
     return len(throttle)
@@ -171,14 +177,20 @@ def test_q3_throttle_holds_while_memory_of_this_process_is_used_and_releases_whe
     assert finished.stdout.split() == ["0", "1", "1", "0", "0", "normal"]
 
 
-def test_pages_given_back_to_the_system_are_taken_off_once() -> None:
-    book = AllocatorBook()
-    assert book.free_bytes(100) == 100
-    book.trimmed(90)
-    assert book.free_bytes(90) == 0
+def test_pages_given_back_to_the_system_are_taken_off_once(tmp_path: Path) -> None:
+    free = 100
+    own = MachineMemory(
+        is_sidecar=False, socket_bytes=lambda: 0, files=files(tmp_path, **V2), counted_free=lambda: free
+    )
+    assert own.read().free_bytes == 100
+    free = 90
+    own.trim()
+    assert own.read().free_bytes == 0
     # 60 bytes were used again and freed: they are resident.
-    assert book.free_bytes(30) == 0
-    assert book.free_bytes(90) == 60
+    free = 30
+    assert own.read().free_bytes == 0
+    free = 90
+    assert own.read().free_bytes == 60
 
 
 # --- what is counted -----------------------------------------------------------------------------
@@ -213,27 +225,14 @@ def test_memory_high_that_slows_the_group_down_counts_as_the_high_mark() -> None
     ]  # fmt: skip
 
 
-def test_q11_unreadable_signal_keeps_its_value_for_five_samples_and_is_counted() -> None:
-    monitor = MemoryMonitor(MARKS)
-    monitor.take(SAMPLE, NOBODY)
-    assert [monitor.failed().proxy_ratio for _ in range(7)] == [0.9] * 5 + [None] * 2
-    assert monitor.failures == 7
-    assert monitor.take(SAMPLE, NOBODY).proxy_ratio == 0.9
-
-
 def test_allocator_is_trimmed_once_for_each_crossing() -> None:
     monitor, found = MemoryMonitor(MARKS), []
     for used in (700, 860, 900, 800, 860, 740, 850):
-        monitor.take(replace_used(used), NOBODY)
-        found.append(monitor.trim_is_due())
+        found.append(monitor.trim_is_due(used / 1000))
     assert found == [False, True, False, False, False, False, True]
 
 
-def replace_used(used: int) -> MemorySample:
-    return SAMPLE._replace(used_bytes=used)
-
-
 def test_signals_that_are_not_known_have_no_ratio() -> None:
-    found = MemoryMonitor(MARKS).failed()
+    found = Signals()
     assert found.ratio is None
     assert replace(found, broker_ratio=0.5).ratio == 0.5

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
 
 import pytest
 
@@ -10,7 +9,9 @@ from proxy.app.overload import OneAtATime
 from proxy.core.threads import NoThread
 from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.overload.samples import BrokerSample, MemorySample
-from tests.unit.proxy.overload.test_control import THRESHOLD, FakeRelay, Stage, play, settings
+from proxy.overload.signal_watch import LastKnown
+from proxy.relay.topic_slots import SlotSample
+from tests.unit.proxy.overload.test_control import ADAPTIVE, THRESHOLD, FakeRelay, Stage, play, settings
 
 FULL = BrokerSample(95, 100, 0, 0)
 NOTHING = MemorySample("test", 0, 1)
@@ -21,12 +22,12 @@ def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> No
     async def act(stage: Stage) -> None:
         asked, answer = asyncio.Event(), asyncio.Event()
 
-        async def memory() -> Mapping[str, BrokerSample]:
+        async def memory(_: str) -> BrokerSample:
             asked.set()
             await answer.wait()
-            return {"one": FULL}
+            return FULL
 
-        stage.brokers.memory = memory  # type: ignore[method-assign]
+        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
         await asked.wait()
         stage.control.apply(settings(**THRESHOLD | ONLY_PROXY))
         answer.set()
@@ -55,16 +56,36 @@ def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
 
 def test_q11_broker_that_does_not_answer_among_others_is_counted_and_told() -> None:
     async def act(stage: Stage) -> None:
-        async def memory() -> Mapping[str, BrokerSample | Exception]:
-            return {"one": StatisticsUnavailable("one: TimeoutError"), "two": FULL}
+        async def memory(url: str) -> BrokerSample:
+            if url == "one":
+                raise StatisticsUnavailable("one: TimeoutError")
+            return FULL
 
-        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
+        stage.brokers.urls, stage.brokers.memory = ("one", "two"), memory  # type: ignore[assignment, method-assign]
         await asyncio.sleep(7)
         assert stage.paused == [True]
         assert stage.counters.signal_failures["brokers"] > 0
 
     stage = play([FakeRelay()], THRESHOLD, act)
     assert "one: TimeoutError" in {line.get("detail") for line in stage.lines}
+
+
+def test_q11_unreadable_signal_keeps_its_value_for_five_samples_and_is_counted() -> None:
+    async def act(stage: Stage) -> None:
+        stage.memory.ratio = 0.8
+        await asyncio.sleep(0.75)
+        stage.memory.ratio = OSError("the file is gone")
+        found = []
+        for _ in range(7):
+            await asyncio.sleep(0.5)
+            found.append(stage.control.signals.proxy_ratio)
+        assert found == [0.8] * 5 + [None] * 2
+        assert stage.counters.signal_failures["proxy"] == 7
+        stage.memory.ratio = 0.8
+        await asyncio.sleep(0.5)
+        assert stage.control.signals.proxy_ratio == 0.8
+
+    play([], THRESHOLD, act)
 
 
 def test_trim_that_fails_delays_no_pause() -> None:
@@ -82,6 +103,74 @@ def test_trim_that_fails_delays_no_pause() -> None:
 
     stage = play([FakeRelay()], THRESHOLD, act)
     assert "free memory was not returned to the system" in {line["event"] for line in stage.lines}
+
+
+# --- what is known --------------------------------------------------------------------------------
+
+
+def test_a_broker_that_does_not_answer_keeps_its_last_value_for_five_looks_and_the_others_count() -> None:
+    found: list[float | None] = []
+
+    async def act(stage: Stage) -> None:
+        answers: dict[str, BrokerSample] = {"one": FULL, "two": FULL._replace(heap_used=10)}
+
+        async def memory(url: str) -> BrokerSample:
+            if url == "two":
+                found.append(stage.control.signals.broker_ratio)
+            if url not in answers:
+                raise StatisticsUnavailable("gone")
+            return answers[url]
+
+        stage.brokers.urls, stage.brokers.memory = ("one", "two"), memory  # type: ignore[assignment, method-assign]
+        # A look each 3.0 to 3.6 s.
+        await asyncio.sleep(4)
+        del answers["one"]
+        await asyncio.sleep(40)
+        answers["one"] = FULL._replace(heap_used=99)
+        await asyncio.sleep(8)
+
+    play([], THRESHOLD, act)
+    known = [ratio for ratio in found if ratio is not None]
+    assert 5 <= known.count(0.95) <= 9
+    assert known[-1] == 0.99
+    assert 0.1 in known
+
+
+def test_a_value_is_known_for_some_failures_in_a_row_more() -> None:
+    known = LastKnown[int](2)
+    known.took(0.0, "a", 1)
+    known.failed("a")
+    known.took(0.0, "a", 2)
+    left = []
+    for _ in range(3):
+        known.failed("a")
+        left.append(known.values.get("a"))
+    assert left == [2, 2, None]
+
+
+def test_a_value_of_long_ago_is_not_known() -> None:
+    known = LastKnown[int](2, 300.0)
+    for now, key in ((0.0, "a"), (100.0, "b"), (200.0, "a")):
+        known.took(now, key, int(now))
+    known.forget_old(399.0)
+    assert set(known.values) == {"a", "b"}
+    # A clock that goes back makes nothing older.
+    known.forget_old(-1e6)
+    known.forget_old(401.0)
+    assert known.values == {"a": 200}
+
+
+def test_topics_are_asked_for_in_turn() -> None:
+    async def act(stage: Stage) -> None:
+        many = [SlotSample(number, f"persistent://t/n/{number}", 0, 0, False, 1) for number in range(3)]
+        stage.rates.walk = lambda: [  # type: ignore[method-assign]
+            sample._replace(bytes=stage.counters.adaptive.evaluations * 1_000_000) for sample in many
+        ]
+        await asyncio.sleep(25)
+
+    asked = play([], ADAPTIVE, act).brokers.asked
+    assert {asked.count(topic) - asked.count(asked[0]) for topic in asked} <= {0, 1, -1}
+    assert len(set(asked)) == 3
 
 
 # --- reads in threads -----------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """The threshold throttle in virtual time (Q6 to Q11)."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from proxy.overload.samples import Marks
 from proxy.overload.threshold import (
     RelaySample,
-    ThresholdDecisions,
     ThresholdSettings,
     ThresholdThrottle,
     ThrottleState,
@@ -188,14 +186,6 @@ def test_clock_that_goes_back_neither_prolongs_nor_shortens_a_pause() -> None:
     made.step(-1000.0, 0.9, LIMIT, PRODUCERS)
     assert made.longest_pause(-1000.0) == 4.0
     assert made.step(-999.0, 0.9, LIMIT, PRODUCERS).dripped == [0, 1, 2, 3]
-
-
-def test_state_survives_json() -> None:
-    made, other = paused_throttle(), throttle()
-    other.from_json(json.loads(json.dumps(made.to_json())))
-    expected = ThresholdDecisions(ThrottleState.PAUSED, ThrottleState.PAUSED, dripped=[0, 1, 2, 3], paused_now=4)
-    assert [each.step(5.0, 0.9, LIMIT, PRODUCERS) for each in (made, other)] == [expected, expected]
-    assert made.to_json() == other.to_json()
 
 
 @settings(max_examples=80, deadline=None)

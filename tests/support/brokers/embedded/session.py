@@ -14,12 +14,12 @@ from protocol.errors import ProtocolError
 from protocol.frames import Frame
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.answers import MAX_MESSAGE_BYTES, Answers
-from proxy.cli.demo.record import Record
-from proxy.cli.demo.script import AfterHandshake
-from proxy.cli.demo.topics import DeadlyRequest
-from proxy.cli.demo.watchers import Watchers
 from proxy.core.tasks import TaskScope, do_nothing
+from tests.support.brokers.embedded.answers import MAX_MESSAGE_BYTES, Answers
+from tests.support.brokers.embedded.record import Record
+from tests.support.brokers.embedded.script import AfterHandshake
+from tests.support.brokers.embedded.topics import DeadlyRequest
+from tests.support.brokers.embedded.watchers import Watchers
 
 MOST_WAITING: Final = 1000
 _READ_BYTES: Final = 64 * 1024

@@ -12,8 +12,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import PIECE_BYTES, ListedNames, TopicNames
-from proxy.cli.demo.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
+from proxy.cli.demo.names import PIECE_BYTES
+from tests.support.brokers.embedded.names import ListedNames, TopicNames
+from tests.support.brokers.embedded.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
 
 MOST_WATCHERS: Final = 1000
 _WATCHER_TAG, _TOPIC_TAG, _HASH_TAG = b"\x10", b"\x1a", b"\x22"

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple, Protocol
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import GeneratedNames, ListedNames, NameTemplate, TopicNames
+from proxy.cli.demo import names as demo
+from tests.support.brokers.embedded.names import GeneratedNames, ListedNames, TopicNames
 
 LONGEST_PATTERN: Final = 50
 DOMAINS: Final = ("persistent", "non-persistent")
@@ -87,33 +88,17 @@ class ListedTopics:
                 yield from (f"{topic}-partition-{number}" for number in range(count)) if count else (topic,)
 
 
-class GeneratedTopics:
-    """`namespaces` namespaces `demo/ns-0...` with `topics` persistent topics of `name_bytes` bytes each.
-
-    Raises ValueError for a size into which the names do not fit.
-    """
-
-    def __init__(self, namespaces: int, topics: int, name_bytes: int) -> None:
-        self.namespaces = namespaces
-        self._digits = len(str(max(namespaces - 1, 0)))
-        self._template = NameTemplate(topics, name_bytes, len(self.namespace(0)))
-        self._number = re.compile(rf"demo/ns-(\d{{{self._digits}}})")
-
-    def namespace(self, number: int) -> str:
-        return f"demo/ns-{number:0{self._digits}}"
+class GeneratedTopics(demo.GeneratedTopics):
+    """The demo's topics as those of a whole broker."""
 
     def has_namespace(self, namespace: str) -> bool:
-        return namespace == DEFAULT_NAMESPACE or self._generated(namespace)
+        return namespace == DEFAULT_NAMESPACE or namespace in self
 
     def names(self, namespace: str) -> TopicNames:
-        return GeneratedNames(self._template, namespace) if self._generated(namespace) else _NO_NAMES
+        return GeneratedNames(self, namespace) if namespace in self else _NO_NAMES
 
     def partitions(self, topic: str) -> int | None:
         return 0
-
-    def _generated(self, namespace: str) -> bool:
-        found = self._number.fullmatch(namespace)
-        return found is not None and int(found[1]) < self.namespaces
 
 
 class TopicListBody(NamedTuple):

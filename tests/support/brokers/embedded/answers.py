@@ -12,9 +12,9 @@ from protocol.command_type import CommandType, request_id_field
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.script import Failure, Redirect, Script
-from proxy.cli.demo.topics import BadRequest, DeadlyRequest, TopicStore, namespace_of, topic_list
-from proxy.cli.demo.watchers import Watchers
+from tests.support.brokers.embedded.script import Failure, Redirect, Script
+from tests.support.brokers.embedded.topics import BadRequest, DeadlyRequest, TopicStore, namespace_of, topic_list
+from tests.support.brokers.embedded.watchers import Watchers
 
 MAX_MESSAGE_BYTES: Final = 5 * 1024 * 1024
 SERVER_VERSION: Final = "embedded-broker"
