@@ -50,7 +50,8 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     """Make the three tables of the days with new events; raises PipelineError if there are none at all.
 
     A storm belongs to the day of its first second and may go on into the next, so the day before is looked at again;
-    and so are the days of whose usual rate a day is a part. Arrivals are made of all days that these depend on.
+    and so are the days of whose usual rate a day is a part. Those of them that nobody asked for and that were made with
+    other options stay what they are. Arrivals are made of all days that these depend on.
     """
     common, rule = settings.common, settings.rule
     told = f"times={rule.times:g} floor={rule.floor} gap={rule.gap_seconds} top={settings.top}"
@@ -58,7 +59,8 @@ def find_storms(spark: SparkSession, settings: StormSettings) -> StormSummary:
     dates = days.stale(NAME, told, days.wanted)
     if not dates:
         return StormSummary()
-    again = days.around(dates, 1, made.USUAL_DAYS - 1)
+    others = days.of_others(NAME, told).difference(days.wanted)
+    again = [day for day in days.around(dates, 1, made.USUAL_DAYS - 1) if day not in others]
     forget(spark, common, days, NAME, told, again)
     if counted := days.stale(ARRIVALS.name, "", days.around(again, made.USUAL_DAYS, 1)):
         replace_days(common, ARRIVALS, made.arrivals(of_days(spark, common, counted)), counted)

@@ -115,20 +115,33 @@ def overview_of(events: DataFrame, common: CommonSettings) -> Overview | None:
     """Sum up the table `events`; None if it is empty. Raises PipelineError if it is of several clusters."""
     decisions = F.col("kind") == THROTTLE
     limits = [f"{kind}_limit_bytes" for kind in KINDS]
-    (row,) = events.agg(
+    cluster = F.coalesce("cluster", F.lit("")).alias("cluster")
+    namespace = F.when(~decisions & (F.col("namespace") != ""), F.col("namespace")).alias("namespace")
+    added = {
+        "requests": F.count_if(is_list()),
+        "answered": F.count_if(is_list() & (F.col("outcome") == "ok")),
+        **{f"{kind}_wait_us": F.sum(F.when(is_list(), F.expr(sql))) for kind, sql in _WAITS},
+        "watch_frames": F.count_if(~is_list() & ~decisions),
+        "dropped": F.sum("dropped_before"),
+    }
+    # First a row for each: to count what differs, Spark copies all rows once for each such count.
+    each = events.groupBy(cluster, "proxy_id", "boot_id", namespace, *limits).agg(
         F.min("ts_us").alias("begin_us"),
+        F.max("ts_us").alias("last_us"),
         F.max(end_us()).alias("end_us"),
-        F.count_if(is_list()).alias("requests"),
-        F.count_if(is_list() & (F.col("outcome") == "ok")).alias("answered"),
-        F.coalesce(F.max(F.when(is_list(), memory_wait())), F.lit(0)).alias("longest_wait_us"),
-        *(F.coalesce(F.sum(F.when(is_list(), F.expr(sql))), F.lit(0)).alias(f"{kind}_wait_us") for kind, sql in _WAITS),
-        F.count_if(~is_list() & ~decisions).alias("watch_frames"),
-        F.coalesce(F.sum("dropped_before"), F.lit(0)).alias("dropped"),
+        F.max(F.when(is_list(), memory_wait())).alias("longest_wait_us"),
+        *(value.alias(name) for name, value in added.items()),
+    )
+    (row,) = each.agg(
+        F.min("begin_us").alias("begin_us"),
+        F.max("end_us").alias("end_us"),
+        F.coalesce(F.max("longest_wait_us"), F.lit(0)).alias("longest_wait_us"),
+        *(F.coalesce(F.sum(name), F.lit(0)).alias(name) for name in added),
         F.countDistinct("proxy_id").alias("proxies"),
         F.countDistinct("proxy_id", "boot_id").alias("starts"),
-        F.countDistinct(F.when(~decisions & (F.col("namespace") != ""), F.col("namespace"))).alias("namespaces"),
-        F.collect_set(F.coalesce("cluster", F.lit(""))).alias("clusters"),
-        F.max_by(F.struct(*limits), "ts_us").alias("limits"),
+        F.countDistinct("namespace").alias("namespaces"),
+        F.collect_set("cluster").alias("clusters"),
+        F.max_by(F.struct(*limits), "last_us").alias("limits"),
         (F.countDistinct(*limits) > 1).alias("limits_differ"),
     ).collect()
     if row["begin_us"] is None:

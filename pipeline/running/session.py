@@ -75,6 +75,9 @@ DELTA: Final = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Delta's default of 50 makes every small commit slow.
     "spark.databricks.delta.snapshotPartitions": "2",
+    # Of a table's first columns Delta keeps the least and the largest of each file, by a class made for that table: up
+    # to `ts_us` of events somebody looks for rows by them. For its default of 32 a small job makes classes for longer.
+    "spark.databricks.delta.properties.defaults.dataSkippingNumIndexedCols": "7",
     # Delta's vacuum lists directories in as many tasks; Spark's default of 10,000 makes a minute of a few directories.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "16",
 }

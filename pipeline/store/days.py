@@ -32,6 +32,10 @@ class Days:
         """Return those days that a job has not made of all their events with these options."""
         return [day for day in days if self.made.get((job, options, day)) != self.events[day]]
 
+    def of_others(self, job: str, options: str) -> set[date]:
+        """Return the days that a job has made with other options."""
+        return {day for name, told, day in self.made if name == job and told != options}
+
     def around(self, days: Iterable[date], before: int, after: int) -> list[date]:
         """Return the days with events from so many days before one of these to so many after."""
         near = {day + number * DAY for day in days for number in range(-before, after + 1)}
@@ -61,8 +65,7 @@ def forget(
 
     A job that is killed half-way leaves tables of both options, which must not look like those of the old ones.
     """
-    other = {day for name, told, day in days.made if name == job and told != options}
-    if old := sorted(other.intersection(again)):
+    if old := sorted(days.of_others(job, options).intersection(again)):
         _replace(spark, common, job, old, [])
 
 

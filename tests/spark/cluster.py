@@ -25,8 +25,6 @@ CONF = {
     "spark.executor.extraJavaOptions": " ".join(QUICK),
     "spark.ui.enabled": "false",
     "spark.task.maxFailures": "1",
-    # What vacuum lists directories with: sixteen tables, two cores.
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
 }
 
 

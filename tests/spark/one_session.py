@@ -22,6 +22,8 @@ TEST_CONF = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # To plan each stage anew takes a fifth of all processor time; test_topic_ingest.py does.
     "spark.sql.adaptive.enabled": "false",
+    # What vacuum lists directories with: sixteen tables, two cores.
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": " ".join(QUICK),
 }

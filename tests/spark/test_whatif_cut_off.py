@@ -36,24 +36,24 @@ def advised(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ad
     return settings
 
 
-@pytest.mark.parametrize("step", ["calibrate", "replay_grid"])
 def test_no_advice_follows_from_a_whatif_that_was_killed(
-    spark: SparkSession, advised: AdviseSettings, monkeypatch: pytest.MonkeyPatch, step: str
+    spark: SparkSession, advised: AdviseSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: object, **__: object) -> None:
         raise KilledError
 
-    with monkeypatch.context() as patch:
-        patch.setattr(f"pipeline.jobs.whatif.{step}", killed)
-        with pytest.raises(KilledError):
-            whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
-    assert not Path(advised.common.out, "advice.conf").exists()
+    for step in ("calibrate", "replay_grid"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"pipeline.jobs.whatif.{step}", killed)
+            with pytest.raises(KilledError):
+                whatif(spark, WhatifSettings(advised.common, GRID), lambda _: None)
+        assert not Path(advised.common.out, "advice.conf").exists()
+        with pytest.raises(PipelineError, match="whatif was begun and did not end, expected it to: run it again"):
+            advise(spark, advised, lambda _: None)
+        assert not Path(advised.common.out, "advice.conf").exists()
     page = Path(advised.common.out, "report.html")
     write_report(spark, ReportSettings(advised.common, page, advised.conf_path))
     assert "maxTopicListInFlightHeapMemSizeMB=" not in page.read_text()
-    with pytest.raises(PipelineError, match="whatif was begun and did not end, expected it to: run it again"):
-        advise(spark, advised, lambda _: None)
-    assert not Path(advised.common.out, "advice.conf").exists()
 
 
 def test_events_with_nothing_to_replay_leave_what_was_replayed_before(
