@@ -17,6 +17,7 @@ from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.engine import Direction, PauseReason
 from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
+from tests.support.auth.tls import TlsClient
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, eventually
 from tests.support.patience import patient_millis
@@ -143,6 +144,17 @@ async def test_an_abort_ends_both_sides_at_once_and_resets_a_client_that_has_muc
         await pair.over("admin")
         with pytest.raises(ConnectionResetError):
             await read_on(pair.client)
+
+
+async def test_those_whose_relay_a_drain_ends_are_told_that_this_is_all() -> None:
+    async with paired() as pair:
+        await pair.client.send(b"x")
+        assert await pair.broker.receive(1) == b"x"
+        await pair.stage.proxy.sessions.drain(0.0)
+        for peer in (pair.client, pair.broker):
+            with pytest.raises(Closed, match="close_notify" if isinstance(peer, TlsClient) else "closed"):
+                await peer.receive(1)
+        await pair.over("shutdown")
 
 
 async def test_a_close_and_then_an_abort_end_the_relay_once_with_the_first_cause() -> None:
