@@ -46,8 +46,8 @@ const MOST_NAMES: usize = 24 * 1024;
 const KEPT_SESSIONS: usize = 1024;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
 const NO_DATA: u64 = (RECORD_PLAIN + 5 + 256 + 16 * 1024) as u64;
-/// Data pay for twice their bytes, and each record with data for so many more: what surrounds the data of a record
-/// takes 85 bytes at most in the suites of TLS 1.2, and 22 in those of TLS 1.3 without padding.
+/// Data pay for twice their bytes, and each record with data for so many more, or for all of its own: padding in TLS 1.3
+/// hides how long a message is. What surrounds data takes 85 bytes at most else.
 const RECORD_PAYS: u64 = 256;
 
 /// Why a session failed: a kind that the operator's metrics know, and a text.
@@ -579,13 +579,15 @@ struct Room<'a> {
     wanted: &'a mut [u8],
     filled: usize,
     rest: &'a mut Vec<u8>,
+    /// The sealed bytes of the record that was given last.
+    record: u64,
     /// What the data that were opened pay for.
     paid: u64,
 }
 
 impl Room<'_> {
     fn put(&mut self, payload: &[u8]) {
-        self.paid += 2 * payload.len() as u64 + RECORD_PAYS;
+        self.paid += self.record.max(2 * payload.len() as u64 + RECORD_PAYS);
         let now = payload.len().min(self.wanted.len() - self.filled);
         self.wanted[self.filled..self.filled + now].copy_from_slice(&payload[..now]);
         self.filled += now;
@@ -761,7 +763,7 @@ impl Session {
     /// Opens what is whole; returns the bytes used, and those put into `wanted`.
     fn open(&mut self, records: &mut [u8], wanted: &mut [u8]) -> (usize, usize) {
         let was_open = !self.is_handshaking();
-        let mut room = Room { wanted, filled: 0, rest: &mut self.opened, paid: 0 };
+        let mut room = Room { wanted, filled: 0, rest: &mut self.opened, record: 0, paid: 0 };
         // The end of what rustls is given, and of the whole records in it.
         let (mut used, mut given, mut whole) = (0, self.begun, self.begun);
         let (mut waits, mut failure) = (false, None);
@@ -772,6 +774,7 @@ impl Session {
                 if let Some(bytes) = whole_record(&records[whole..]) {
                     whole += bytes;
                     given = whole;
+                    room.record = bytes as u64;
                 }
             }
             let rest = &mut records[used..given];

@@ -12,7 +12,10 @@ import uvloop
 from proxy.app import proxy as app
 from proxy.net.spill.disk import DirectoryDisk, DiskRoom
 from tests.support.auth.tls import PemFiles
+from tests.support.auth.tls_modes import give_modes, tls_mode
 from tests.support.patience import in_time
+
+__all__ = ["tls_mode"]
 
 TICK_SECONDS = 0.02
 # Below the timeout of pytest, which ends the worker and all that it could tell.
@@ -21,6 +24,10 @@ TEST_SECONDS = 90.0
 
 def pytest_asyncio_loop_factories() -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     return {"uvloop": uvloop.new_event_loop}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    give_modes(metafunc)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.net import ended_sockets
 from proxy.relay.engine import Direction, Relay
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
@@ -34,10 +35,12 @@ SMALL_RCVBUF = 128 * KIB
 RELAY_BUFFER_BYTES = 256 * KIB
 # What the kernel keeps between two sockets of a machine; a proxy that does not hold back keeps more in a moment.
 KERNEL_BYTES = 48 * MIB
+QUICK_STALL_SECONDS = 0.2
 # Turns of 2 ms without a byte moving, after the relay has stopped reading.
 _STILL = 50
 Side = Literal["client", "broker"]
 
+pytestmark = pytest.mark.usefixtures("tls_mode")
 sides = pytest.mark.parametrize("side", ["client", "broker"])
 
 
@@ -200,7 +203,7 @@ async def test_an_empty_target_is_the_configured_broker_whatever_targets_are_all
 # --- half-close -----------------------------------------------------------------------------------
 
 
-@sides
+@pytest.mark.receiver("plain")
 async def test_a_half_close_is_passed_on_and_the_other_direction_goes_on(side: Side) -> None:
     last, answer = os.urandom(MIB), os.urandom(2 * MIB)
     async with paired() as pair:
@@ -230,18 +233,32 @@ async def test_a_fin_while_the_proxy_does_not_read_loses_no_byte(side: Side) -> 
         await pair.over(f"{side}_closed")
 
 
-@sides
+@pytest.mark.receiver("plain")
 async def test_fins_of_both_sides_while_the_proxy_does_not_read_lose_no_byte(side: Side) -> None:
     async with paired(relayUnsentBytes=0) as pair:
-        sender, reader, _ = pair.ends(side)
+        reader, sender, _ = pair.ends(side)
         reader.fin()
         assert await sender.rest() == b""
-        sent = await stop_the_relay(pair, side)
+        sent = await stop_the_relay(pair, "client" if side == "broker" else "broker")
         sender.fin()
         await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSED, "the second FIN at the proxy")
         assert await reader.rest() == sent
         reader.close()
-        await pair.over(f"{'client' if side == 'broker' else 'broker'}_closed")
+        await pair.over(f"{side}_closed")
+
+
+@pytest.mark.receiver("tls")
+async def test_the_end_of_one_side_ends_the_relay_whose_other_side_cannot_be_told(side: Side) -> None:
+    last = os.urandom(MIB)
+    async with paired() as pair:
+        leaver, other, _ = pair.ends(side)
+        received, _ = await asyncio.gather(other.receive(len(last)), leaver.send(last))
+        assert received == last
+        leaver.fin()
+        with pytest.raises(Closed, match="close_notify"):
+            await other.receive(1)
+        assert await leaver.rest() == b""
+        await pair.over(f"{side}_closed")
 
 
 # --- backpressure ---------------------------------------------------------------------------------
@@ -278,7 +295,10 @@ async def test_when_one_side_is_cut_the_other_is_closed(side: Side, cut: str, ca
 
 
 @sides
-async def test_a_reset_while_the_proxy_does_not_read_ends_the_pair_at_once(side: Side) -> None:
+async def test_a_reset_while_the_proxy_does_not_read_ends_the_pair_at_once(
+    monkeypatch: pytest.MonkeyPatch, side: Side
+) -> None:
+    monkeypatch.setattr(ended_sockets, "STALL_SECONDS", QUICK_STALL_SECONDS)
     async with paired() as pair:
         sender, reader, _ = pair.ends(side)
         sent = await pour_until_still(pair, side)
@@ -290,7 +310,10 @@ async def test_a_reset_while_the_proxy_does_not_read_ends_the_pair_at_once(side:
 
 
 @sides
-async def test_a_fin_and_then_a_reset_while_the_proxy_does_not_read_end_the_pair(side: Side) -> None:
+async def test_a_fin_and_then_a_reset_while_the_proxy_does_not_read_end_the_pair(
+    monkeypatch: pytest.MonkeyPatch, side: Side
+) -> None:
+    monkeypatch.setattr(ended_sockets, "STALL_SECONDS", QUICK_STALL_SECONDS)
     async with paired() as pair:
         sender, reader, _ = pair.ends(side)
         sent = await stop_the_relay(pair, side)

@@ -17,6 +17,7 @@ from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import MIB, TOPIC, Stage, staged
 
+pytestmark = pytest.mark.usefixtures("tls_mode")
 CROWD, ROUNDS = 40, 10
 SMALL_RCVBUF = 4096
 # The bound of the kernel's memory, which nobody reaches whose windows stay narrow.

@@ -7,15 +7,16 @@ import pytest
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets, transport
-from tests.integration.test_direct_mode import KIB, Pair, Side, paired, sides
+from tests.integration.test_direct_mode import KIB, QUICK_STALL_SECONDS, Pair, Side, paired, sides
 from tests.integration.test_relay_contract import read_on, turns
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.relays import CLOSE_WAIT, tcp_state_towards, unread_bytes_of, unsent
 from tests.support.sockets.frames import watch_update
 
+pytestmark = pytest.mark.usefixtures("tls_mode")
 # Little stays in the kernel: less than what is looked after there.
 LITTLE_IN_THE_KERNEL = {"relayUnsentBytes": 16 * 1024}
-QUICK_STALL_SECONDS = 0.2
+PART = watch_update(1, ["persistent://public/default/" + "n" * 60_000])[:-1]
 # A clock that only the test's own looks let run.
 HOUR = 3600.0
 HOUR_MILLIS = 3_600_000
@@ -102,6 +103,33 @@ async def test_a_receiver_that_takes_for_ever_is_reset_when_the_longest_time_is_
         await is_reset(pair, reader)
 
 
+# --- relays that end because one side does: TLS cannot tell the other one of a half -----------------
+
+
+@pytest.mark.receiver("tls")
+async def test_what_was_held_at_the_end_of_its_sender_reaches_a_receiver_that_comes_late(side: Side) -> None:
+    async with paired(**LITTLE_IN_THE_KERNEL) as pair:
+        sent = await held(pair, side)
+        sender, reader, _ = pair.ends(side)
+        sender.fin()
+        await turns()
+        assert await reader.rest() == sent
+        assert await sender.rest() == b""
+        await pair.over(f"{side}_closed")
+
+
+@pytest.mark.receiver("tls")
+async def test_an_end_in_the_middle_of_a_frame_comes_behind_the_bytes_that_came(side: Side) -> None:
+    async with paired() as pair:
+        sender, reader, _ = pair.ends(side)
+        await sender.send(PART)
+        sender.fin()
+        assert await reader.rest() == PART
+        assert await sender.rest() == b""
+        await pair.over(f"{side}_closed")
+        await pair.stage.until(lambda: not pair.stage.direct.held, "no permit for a frame that nobody ends")
+
+
 # --- relays of which one side has sent its FIN ----------------------------------------------------
 
 
@@ -115,7 +143,7 @@ async def with_a_fin(pair: Pair, side: Side) -> bytes:
     return sent
 
 
-@sides
+@pytest.mark.receiver("plain")
 async def test_the_read_timeout_does_not_end_a_relay_whose_peer_takes_what_came_before_a_fin(side: Side) -> None:
     async with paired(brokerProxyReadTimeoutMs=HOUR_MILLIS) as pair:
         sent = await with_a_fin(pair, side)
@@ -150,34 +178,42 @@ async def test_the_read_timeout_ends_a_relay_whose_peer_takes_nothing_of_what_ca
 
 
 @sides
-@pytest.mark.parametrize("behind", ["bytes", "nothing"])
-async def test_without_a_read_timeout_a_half_closed_relay_on_which_nothing_moves_ends(side: Side, behind: str) -> None:
+async def test_without_a_read_timeout_a_relay_ends_whose_peer_takes_nothing_of_what_came_before_a_fin(
+    side: Side,
+) -> None:
     async with paired(brokerProxyReadTimeoutMs=0) as pair:
-        if behind == "bytes":
-            await with_a_fin(pair, side)
-        else:
-            pair.ends(side)[0].fin()
-            assert await pair.ends(side)[1].rest() == b""
-        relay, now = pair.relay, pair.stage.proxy.loop.time()
-        await pair.stage.until(lambda: relay.snapshot().half_open, "a relay that knows of the FIN")
-        relay.tick(now)
-        relay.tick(now + 0.9 * ended_sockets.LONGEST_SECONDS)
-        await turns()
-        assert len(pair.stage.proxy.sessions) == 1
-        # A busy kernel may tell late of what had moved before: then the clock begins with the look at that.
-        relay.tick(now + ended_sockets.LONGEST_SECONDS + 1)
-        relay.tick(now + 2 * ended_sockets.LONGEST_SECONDS + 2)
-        await pair.over("read_timeout")
+        await with_a_fin(pair, side)
+        await ends_after_the_longest_time(pair)
 
 
-@sides
+@pytest.mark.receiver("plain")
+async def test_without_a_read_timeout_a_half_closed_relay_on_which_nothing_moves_ends(side: Side) -> None:
+    async with paired(brokerProxyReadTimeoutMs=0) as pair:
+        pair.ends(side)[0].fin()
+        assert await pair.ends(side)[1].rest() == b""
+        await ends_after_the_longest_time(pair)
+
+
+async def ends_after_the_longest_time(pair: Pair) -> None:
+    relay, now = pair.relay, pair.stage.proxy.loop.time()
+    await pair.stage.until(lambda: relay.snapshot().half_open, "a relay that knows of the FIN")
+    relay.tick(now)
+    relay.tick(now + 0.9 * ended_sockets.LONGEST_SECONDS)
+    await turns()
+    assert len(pair.stage.proxy.sessions) == 1
+    # A busy kernel may tell late of what had moved before: then the clock begins with the look at that.
+    relay.tick(now + ended_sockets.LONGEST_SECONDS + 1)
+    relay.tick(now + 2 * ended_sockets.LONGEST_SECONDS + 2)
+    await pair.over("read_timeout")
+
+
+@pytest.mark.receiver("plain")
 async def test_a_fin_in_the_middle_of_a_frame_passes_behind_the_bytes_that_came(side: Side) -> None:
-    part = watch_update(1, ["persistent://public/default/" + "n" * 60_000])[:-1]
     async with paired() as pair:
         sender, reader, _ = pair.ends(side)
-        await sender.send(part)
+        await sender.send(PART)
         sender.fin()
-        assert await reader.rest() == part
+        assert await reader.rest() == PART
         await pair.stage.until(lambda: not pair.stage.direct.held, "no permit for a frame that nobody ends")
         await reader.send(b"heard")
         assert await sender.receive(5) == b"heard"

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import os
 import re
-import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.relay.engine import Direction, PauseReason
 from tests.integration.test_direct_mode import Pair, Side, greet, joined, paired, pour_until_still, sides
 from tests.integration.test_leaving import embedded, relayed
+from tests.support.auth.tls import TlsClient
 from tests.support.brokers.embedded.script import AfterHandshake
 from tests.support.brokers.raw_broker import raw_broker
-from tests.support.clients.async_client import AsyncClient, eventually
+from tests.support.clients.async_client import AsyncClient, Closed, eventually
 from tests.support.patience import patient_millis
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, staged
 from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
@@ -28,6 +28,7 @@ from tests.support.sockets.frames import scalable_diff, watch_update
 
 UPDATE = watch_update(1, ["persistent://public/default/new"])
 DIFF = scalable_diff(1, ["topic://public/default/new"])
+pytestmark = pytest.mark.usefixtures("tls_mode")
 KIB = 1024
 RELAYS, PINGS = 40, 10
 # Frames of 13 bytes.
@@ -40,15 +41,13 @@ async def turns(count: int = 20) -> None:
         await asyncio.sleep(0.001)
 
 
-async def told(peer: AsyncClient, size: int) -> bool:
-    """Tell whether bytes come within a moment."""
+async def told(peer: AsyncClient, size: int) -> bytes:
+    """Give what comes within a moment."""
     for _ in range(20):
         await asyncio.sleep(0.001)
-        try:
-            return len(peer.sock.recv(size, socket.MSG_PEEK)) > 0
-        except BlockingIOError:
-            continue
-    return False
+        if came := peer.receive_now(size):
+            return came
+    return b""
 
 
 async def read_on(peer: AsyncClient) -> None:
@@ -65,23 +64,21 @@ async def test_a_direction_is_read_when_the_last_reason_is_gone_and_the_other_al
         sender, reader, direction = pair.ends(side)
         other = Direction(1 - direction)
         relay = pair.relay
-        relay.pause(direction, PauseReason.POOL)
+        relay.pause(direction, PauseReason.THRESHOLD)
         relay.pause(direction, PauseReason.RATE)
         # One read may pass after a pause, nothing behind that.
         await sender.send(b"x")
         passed = await told(reader, 1)
-        if passed:
-            assert await reader.receive(1) == b"x"
         await sender.send(b"y")
-        relay.resume(direction, PauseReason.POOL)
         relay.resume(direction, PauseReason.THRESHOLD)
+        relay.resume(direction, PauseReason.POOL)
         assert not await told(reader, 1)
         assert relay.snapshot().paused[direction] == PauseReason.RATE
         assert relay.snapshot().paused[other] == PauseReason(0)
         await reader.send(b"still here")
         assert await sender.receive(10) == b"still here"
         relay.resume(direction, PauseReason.RATE)
-        assert await reader.receive(1 if passed else 2) == (b"y" if passed else b"xy")
+        assert passed + await reader.receive(2 - len(passed)) == b"xy"
         await pair.stage.until(lambda: reads(relay, direction), "a direction that is read")
 
 
@@ -105,14 +102,14 @@ async def test_a_pause_does_not_end_with_the_bytes_that_were_held(side: Side) ->
 async def test_a_fin_in_a_pause_is_passed_on_behind_the_bytes_when_the_pause_is_over(side: Side) -> None:
     async with paired() as pair:
         sender, reader, direction = pair.ends(side)
-        pair.relay.pause(direction, PauseReason.POOL)
+        pair.relay.pause(direction, PauseReason.THRESHOLD)
         await turns()
         await sender.send(bytes(100 * KIB))
         sender.fin()
         await pair.stage.until(lambda: tcp_state_towards(sender) == CLOSE_WAIT, "the FIN at the proxy")
         await turns()
         assert len(pair.stage.proxy.sessions) == 1
-        pair.relay.resume(direction, PauseReason.POOL)
+        pair.relay.resume(direction, PauseReason.THRESHOLD)
         assert await reader.rest() == bytes(100 * KIB)
         reader.close()
         await pair.over(f"{side}_closed")
@@ -147,6 +144,17 @@ async def test_an_abort_ends_both_sides_at_once_and_resets_a_client_that_has_muc
         await pair.over("admin")
         with pytest.raises(ConnectionResetError):
             await read_on(pair.client)
+
+
+async def test_those_whose_relay_a_drain_ends_are_told_that_this_is_all() -> None:
+    async with paired() as pair:
+        await pair.client.send(b"x")
+        assert await pair.broker.receive(1) == b"x"
+        await pair.stage.proxy.sessions.drain(0.0)
+        for peer in (pair.client, pair.broker):
+            with pytest.raises(Closed, match="close_notify" if isinstance(peer, TlsClient) else "closed"):
+                await peer.receive(1)
+        await pair.over("shutdown")
 
 
 async def test_a_close_and_then_an_abort_end_the_relay_once_with_the_first_cause() -> None:
@@ -198,6 +206,8 @@ def flags_of(child: int) -> dict[str, tuple[str, int]]:
     return {name: found[name] for name in found if int(name) > 2}
 
 
+# The threads' pipes are for relays without TLS.
+@pytest.mark.tls_modes("plain")
 async def test_no_program_that_the_proxy_starts_inherits_a_descriptor(tmp_path: Path) -> None:
     async with embedded() as broker, child_proxy(tmp_path, broker, brokerProxyAllowedTargetPorts="*") as proxy:
         broker.script.after_handshake, broker.script.flood_payload_bytes = AfterHandshake.FLOOD, 256 * KIB
@@ -263,8 +273,9 @@ async def flood(pair: Pair, over: asyncio.Event) -> None:
 
     async def take() -> int:
         taken = 0
-        while count := len(await asyncio.get_running_loop().sock_recv(pair.client.sock, 64 * KIB)):
-            taken += count
+        with suppress(Closed):
+            while True:
+                taken += len(await pair.client.some(64 * KIB))
         return taken
 
     sent, taken = await asyncio.gather(send(), take())
@@ -272,6 +283,8 @@ async def flood(pair: Pair, over: asyncio.Event) -> None:
 
 
 @pytest.mark.threat("tiny-relay-frames")
+# Takes seconds; a thread gives the same turns to a pair with one session and to one with two.
+@pytest.mark.tls_modes("plain", "both")
 @pytest.mark.parametrize("watched", ["true", "false"])
 async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(watched: str) -> None:
     keys: dict[str, Any] = {"relayBufferBytes": 64 * KIB, "watchTopicListLimitEnabled": watched}

@@ -263,7 +263,9 @@ impl Pair {
         if let Some(watch) = self.directions[1].watch() {
             watch.tick(turn.now, &mut Teller { pair: self.stats.id, events: turn.events });
         }
-        self.say_goodbye();
+        if self.ending.is_some() {
+            self.say_goodbye();
+        }
         self.linger_on(turn.now);
         match self.verdict(turn.now) {
             Some(over) => Outcome::Over(over),
@@ -316,7 +318,7 @@ impl Pair {
 
     /// Tells the peers with TLS of a pair that ends that no more is sent, once they have what was held for them.
     fn say_goodbye(&mut self) {
-        if self.ending.is_none() || self.sealed.iter().all(Option::is_none) {
+        if self.sealed.iter().all(Option::is_none) {
             return;
         }
         for side in 0..2 {
@@ -518,8 +520,17 @@ impl Pair {
         }
     }
 
-    /// Says how the pair ends if it ends at once.
-    pub fn aborted(&self, cause: Cause) -> Over {
+    /// Ends the pair at once, and says how. Where a peer without TLS gets a FIN, one with TLS is told before it, if the
+    /// kernel has room for that.
+    pub fn abort(&mut self, cause: Cause) -> Over {
+        let owed = [1, 0].map(|number: usize| self.directions[number].held_bytes() > 0);
+        self.say_goodbye();
+        for (sealed, owed) in self.sealed.iter_mut().zip(owed) {
+            if let Some(sealed) = sealed.as_mut().filter(|_| !owed) {
+                sealed.drop_unsent();
+            }
+        }
+        self.note_sealed();
         match self.ending.as_deref() {
             Some(&Ending { cause, errno, .. }) => Over { cause, errno, abrupt: true },
             None => Over { cause, errno: 0, abrupt: true },

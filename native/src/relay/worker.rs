@@ -552,8 +552,7 @@ impl Worker {
     }
 
     fn abort(&mut self, id: u64) {
-        if let Some(pair) = self.pairs.get(&id) {
-            let over = pair.aborted(Cause::ByPython);
+        if let Some(over) = self.guarded(id, |pair, _| pair.abort(Cause::ByPython)) {
             self.end(id, over);
         }
     }

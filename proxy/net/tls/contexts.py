@@ -14,7 +14,7 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import PARAMETERS, shown_certificate
 from proxy.config.keys.key import Key
 from proxy.net.tls.chains import in_order
-from proxy.net.tls.expiry import has_expired, rsa_bits, validity
+from proxy.net.tls.expiry import has_expired, has_known_key, rsa_bits, validity
 from proxy.net.tls.pem import PemFile, TlsFile, block, key_block, memory_file
 from proxy.net.tls.revocation import load_lists, revocation_lists
 from proxy.net.tls.session import TlsConfig, new_config
@@ -231,6 +231,10 @@ def _doubtful(trust: Source, roots: Sequence[bytes], now: float) -> tuple[str, .
         (
             any(0 < rsa_bits(each) < LEAST_RSA_BITS for each in roots),
             "an RSA key of less than 2,048 bits, which proves nothing here",
+        ),
+        (
+            not all(map(has_known_key, roots)),
+            "a key other than RSA, P-256, P-384, P-521 and Ed25519, which proves nothing here",
         ),
         (any(has_expired(each, now) for each in roots), "a certificate that has expired"),
     )

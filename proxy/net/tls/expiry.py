@@ -11,6 +11,11 @@ _VERSION: Final = 0xA0
 _UTC_TIME: Final = 0x17
 _GENERALIZED_TIME: Final = 0x18
 _RSA: Final = bytes.fromhex("06092a864886f70d010101")
+# P-256, P-384, P-521, Ed25519.
+_CURVES: Final = tuple(
+    map(bytes.fromhex, ("06072a8648ce3d020106082a8648ce3d030107", "06072a8648ce3d020106052b81040022",
+                        "06072a8648ce3d020106052b81040023", "06032b6570"))
+)  # fmt: skip
 
 
 def validity(der: bytes) -> tuple[float, float]:
@@ -46,6 +51,15 @@ def rsa_bits(der: bytes) -> int:
     except ValueError:
         return 0
     return int.from_bytes(modulus, "big").bit_length()
+
+
+def has_known_key(der: bytes) -> bool:
+    """Return whether sessions know the kind of a certificate's key; True for what is no certificate."""
+    try:
+        algorithm, _ = der_element(_fields(der)[3], _SEQUENCE)
+    except ValueError:
+        return True
+    return algorithm.startswith(_RSA) or algorithm in _CURVES
 
 
 def _fields(der: bytes) -> tuple[bytes, bytes, bytes, bytes]:

@@ -1,4 +1,4 @@
-"""Own a TLS 1.3 client that seals its records by hand: what OpenSSL never sends of itself, updates of keys, in floods.
+"""Own a TLS 1.3 client that seals by hand what OpenSSL never sends of itself: floods of key updates, padding.
 
 Rule: it is made from the secret that the handshake gave (the key log) and seals everything behind the handshake; the
 peer's own sealer must send nothing then. RFC 8446, 4.6.3, 5.2, 7.1 to 7.3.
@@ -45,9 +45,9 @@ class HandSealer:
         secrets = [line.split()[2] for line in lines if line.startswith("CLIENT_TRAFFIC_SECRET_0 ")]
         return cls(bytes.fromhex(secrets[-1]))
 
-    def data(self, data: bytes) -> bytes:
-        """Seal data."""
-        return self.record(data, _DATA)
+    def data(self, data: bytes, padding: int = 0) -> bytes:
+        """Seal data, or none, in a record with that many bytes of padding."""
+        return self.record(data, _DATA, padding)
 
     def updates(self, count: int, *, requested: bool = True) -> bytes:
         """Seal updates of keys in a row; one that is `requested` asks the other side for one of its own."""
@@ -68,9 +68,9 @@ class HandSealer:
         info = length.to_bytes(2, "big") + bytes((len(full),)) + full + b"\x00"
         return HKDFExpand(SHA384(), length, info).derive(self._secret)
 
-    def record(self, data: bytes, kind: int) -> bytes:
+    def record(self, data: bytes, kind: int, padding: int = 0) -> bytes:
         """Seal bytes of any kind."""
         nonce = (self._iv ^ self._sequence).to_bytes(_IV_BYTES, "big")
         self._sequence += 1
-        header = b"\x17\x03\x03" + (len(data) + 17).to_bytes(2, "big")
-        return header + self._aead.encrypt(nonce, data + bytes((kind,)), header)
+        header = b"\x17\x03\x03" + (len(data) + padding + 17).to_bytes(2, "big")
+        return header + self._aead.encrypt(nonce, data + bytes((kind,)) + bytes(padding), header)

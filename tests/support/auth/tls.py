@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
-from types import ModuleType
 from typing import Any, Self
 
 import pytest
@@ -338,24 +337,13 @@ class TlsClient(AsyncClient):
         self._rest.cancel()
         super().reset()
 
-    async def receive(self, size: int) -> bytes:
-        data = bytearray()
-        async with in_time():
-            while len(data) < size:
-                data += await self.some(size - len(data))
-        return bytes(data)
-
-    async def rest(self) -> bytes:
-        data = bytearray()
-        async with in_time():
-            while True:
-                try:
-                    data += await self.some(PIECE_BYTES)
-                except Closed:
-                    return bytes(data)
+    def receive_now(self, size: int) -> bytes:
+        if (piece := self.sealer.opened(size)) is None:
+            self.sealer.incoming.write(super().receive_now(PIECE_BYTES))
+            piece = self.sealer.opened(size)
+        return piece or b""
 
     async def some(self, count: int) -> bytes:
-        """Read up to `count` bytes; raises Closed."""
         while (piece := self.sealer.opened(count)) is None:
             await self.sealer.more(self.sock)
         if not piece:
@@ -369,10 +357,8 @@ async def tls_broker(serve: Serve, context: ssl.SSLContext | None = None) -> Asy
     accepted = server_context() if context is None else context
 
     async def shaken(peer: AsyncClient) -> None:
-        assert isinstance(peer, TlsClient)
-        with suppress(ssl.SSLError):
-            await peer.shake()
-            await serve(peer)
+        await peer.shake()
+        await serve(peer)
 
     async with raw_broker(shaken, lambda sock: TlsClient(sock, accepted, server_side=True)) as broker:
         yield broker
@@ -386,10 +372,12 @@ async def tls_client(stage: Stage, context: ssl.SSLContext | None = None, rcvbuf
     return await client.shake()
 
 
-def brokers_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch, tests: ModuleType) -> None:
-    """Let the raw brokers of a file's tests, and the embedded brokers of all, shake hands first."""
-    monkeypatch.setattr(tests, "raw_broker", tls_broker)
-    sealed = partial(EmbeddedBroker, tls=server_context())
+def brokers_with_tls(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the brokers of all stages, and the raw ones beside them, shake hands first."""
+    accepting = server_context()
+    accepted = partial(TlsClient, context=accepting, server_side=True)
+    monkeypatch.setattr("tests.support.brokers.raw_broker.PEER", accepted)
+    sealed = partial(EmbeddedBroker, tls=accepting)
     monkeypatch.setattr(proxy_under_test, "EmbeddedBroker", lambda topics, tls: sealed(topics))
     for key, value in PemFiles.write(directory).broker_keys.items():
         monkeypatch.setitem(proxy_under_test.DEFAULTS, key, str(value))

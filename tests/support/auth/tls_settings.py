@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 import trustme
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric.ed448 import Ed448PrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -61,7 +62,7 @@ def self_signed(key: CertificateIssuerPrivateKeyTypes, subject: str = "C=DE") ->
     """Give a certificate of localhost for any key."""
     name, localhost = x509.Name.from_rfc4514_string(subject), x509.SubjectAlternativeName([x509.DNSName("localhost")])
     builder = x509.CertificateBuilder(name, name, key.public_key(), 1, datetime(2020, 1, 1), datetime(2999, 1, 1))
-    algorithm = None if isinstance(key, Ed25519PrivateKey) else SHA256()
+    algorithm = None if isinstance(key, Ed25519PrivateKey | Ed448PrivateKey) else SHA256()
     made = builder.add_extension(localhost, critical=not subject).sign(key, algorithm)
     secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return trustme.LeafCert(secret, made.public_bytes(Encoding.PEM), [])

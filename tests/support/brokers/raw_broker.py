@@ -5,6 +5,7 @@ Rule: it knows bytes only; what the embedded broker can do wrong is asked of tha
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ CONNECTED = frame(
     )
 )
 Serve = Callable[[AsyncClient], Awaitable[None]]
+# What a broker's connections are unless a test says so: with TLS in tests that run with it, too.
+PEER: Callable[[socket.socket], AsyncClient] = AsyncClient
 
 
 @dataclass
@@ -34,11 +37,14 @@ class RawBroker:
 @asynccontextmanager
 async def raw_broker(
     serve: Serve,
-    make_peer: Callable[[socket.socket], AsyncClient] = AsyncClient,
+    make_peer: Callable[[socket.socket], AsyncClient] | None = None,
     host: str = LOOPBACK,
     port: int = 0,
 ) -> AsyncIterator[RawBroker]:
-    """Run `serve` for each connection; it ends with the connection, which is closed when `serve` returns."""
+    """Run `serve` for each connection; it ends with the connection, which is closed when `serve` returns.
+
+    With a `make_peer` it is served from the first byte of its socket.
+    """
     listening = socket.create_server((host, port), backlog=64)
     listening.setblocking(False)
     crashes: list[BaseException] = []
@@ -47,8 +53,10 @@ async def raw_broker(
 
     async def one(peer: AsyncClient) -> None:
         try:
+            if make_peer is None:
+                await peer.shake()
             await serve(peer)
-        except (Closed, ConnectionError):
+        except (Closed, ConnectionError, ssl.SSLError):
             # A proxy that stops may leave while it is being answered.
             pass
         finally:
@@ -59,7 +67,7 @@ async def raw_broker(
         while True:
             accepted, _ = await loop.sock_accept(listening)
             accepted.setblocking(False)
-            broker.peers.append(make_peer(accepted))
+            broker.peers.append((make_peer or PEER)(accepted))
             scope.start(one(broker.peers[-1]))
 
     scope.start(accept())

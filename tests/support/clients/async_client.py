@@ -22,6 +22,8 @@ from tests.support.patience import PATIENCE_SECONDS, in_time, patient
 
 LOOPBACK: Final = "127.0.0.1"
 _LINGER_RESET: Final = struct.pack("ii", 1, 0)
+# A read allocates all that it may bring.
+_MOST_BYTES: Final = 64 * 1024
 
 
 async def eventually(condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
@@ -70,6 +72,10 @@ class AsyncClient:
 
     # --- bytes ------------------------------------------------------------------------------------
 
+    async def shake(self) -> Self:
+        """Do what comes before the first byte: nothing, without TLS."""
+        return self
+
     async def send(self, data: bytes) -> None:
         async with in_time():
             await self._loop.sock_sendall(self.sock, data)
@@ -112,17 +118,10 @@ class AsyncClient:
 
     async def receive(self, size: int) -> bytes:
         """Read exactly `size` bytes; raises Closed."""
-        data = bytearray(size)
-        view, got = memoryview(data), 0
+        data = bytearray()
         async with in_time(self.seconds):
-            while got < size:
-                try:
-                    count = await self._loop.sock_recv_into(self.sock, view[got:])
-                except ConnectionError as error:
-                    raise Closed(f"reset after {got} of {size} bytes") from error
-                if not count:
-                    raise Closed(f"closed after {got} of {size} bytes")
-                got += count
+            while len(data) < size:
+                data += await self.some(min(size - len(data), _MOST_BYTES))
         return bytes(data)
 
     async def rest(self) -> bytes:
@@ -131,12 +130,19 @@ class AsyncClient:
         async with in_time(self.seconds):
             while True:
                 try:
-                    piece = await self._loop.sock_recv(self.sock, 65536)
-                except ConnectionError:
+                    data += await self.some(_MOST_BYTES)
+                except Closed:
                     return bytes(data)
-                if not piece:
-                    return bytes(data)
-                data += piece
+
+    async def some(self, count: int) -> bytes:
+        """Read up to `count` bytes; raises Closed."""
+        try:
+            piece = await self._loop.sock_recv(self.sock, count)
+        except ConnectionError as error:
+            raise Closed("reset") from error
+        if not piece:
+            raise Closed("closed")
+        return piece
 
     def fin(self) -> None:
         """Send no more, go on reading."""

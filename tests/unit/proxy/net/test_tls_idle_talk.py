@@ -23,6 +23,7 @@ UPDATE_BYTES = 27
 # What a session bears (native/src/tls.rs).
 NO_DATA_BYTES = 16 * 1024 + 5 + 256 + 16 * 1024
 PIECE = 100
+PADDING = 4096
 
 
 class Ending(RecordingEndpoint):
@@ -97,6 +98,25 @@ class TestUpdatesOfKeys:
             await eventually(lambda: endpoint.ends)
             assert endpoint.ends == [DisconnectCause.TLS_ERROR]
             assert told in endpoint.detail
+
+
+class TestPadding:
+    @on_both_loops
+    async def test_a_peer_that_hides_the_length_of_its_messages_is_no_idle_talk(self, tmp_path: Path) -> None:
+        async with updating_link(tmp_path) as (endpoint, peer, hand):
+            data = os.urandom(4 * NO_DATA_BYTES // PADDING)
+            await Peer.send(peer, b"".join(hand.data(data[at : at + 1], PADDING) for at in range(len(data))))
+            await eventually(lambda: endpoint.arrived == data)
+            assert endpoint.ends == []
+
+    @on_both_loops
+    async def test_records_of_padding_alone_are_not_paid_for_by_data_between(self, tmp_path: Path) -> None:
+        async with updating_link(tmp_path) as (endpoint, peer, hand):
+            rounds = 2 * NO_DATA_BYTES // PADDING
+            await Peer.send(peer, b"".join(hand.data(b"", PADDING) + hand.data(b".", PADDING) for _ in range(rounds)))
+            await eventually(lambda: endpoint.ends)
+            assert endpoint.ends == [DisconnectCause.TLS_ERROR]
+            assert "than its data explain" in endpoint.detail
 
 
 def tiny(peer: TlsPeer, sealed_bytes: int) -> bytes:

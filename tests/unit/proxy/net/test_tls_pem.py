@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
-from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -181,16 +181,33 @@ def test_a_key_that_sessions_do_not_have_is_named(files: PemFiles, key: Certific
     assert f"brokerClientKeyFilePath: got '{files.key}', expected an RSA key of 2,048" in fault
 
 
-def test_an_authority_with_a_short_key_is_told_beside_others_and_one_that_is_none(files: PemFiles) -> None:
-    short = self_signed(rsa.generate_private_key(65537, 1024)).cert_chain_pems[0].bytes()
+@pytest.mark.parametrize(
+    ("key", "told"),
+    [
+        (rsa.generate_private_key(65537, 1024), "an RSA key of less than 2,048 bits"),
+        (ed448.Ed448PrivateKey.generate(), "a key other than RSA, P-256, P-384, P-521 and Ed25519"),
+        (ec.generate_private_key(ec.SECP224R1()), "a key other than RSA, P-256, P-384, P-521 and Ed25519"),
+    ],
+    ids=["RSA 1024", "Ed448", "P-224"],
+)
+def test_an_authority_that_proves_nothing_is_told_beside_others_and_one_that_is_none(
+    files: PemFiles, key: CertificateIssuerPrivateKeyTypes, told: str
+) -> None:
+    odd = self_signed(key).cert_chain_pems[0].bytes()
+    others: list[CertificateIssuerPrivateKeyTypes] = [
+        rsa.generate_private_key(65537, 2048),
+        ed25519.Ed25519PrivateKey.generate(),
+        *(ec.generate_private_key(curve) for curve in (ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1())),
+    ]
     nothing = b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----\n"
     trust = {"tlsTrustCertsFilePath": files.trust}
+    files.trust.write_bytes(b"".join(self_signed(other).cert_chain_pems[0].bytes() for other in others))
     assert check(tls_config(**files.server_keys, **trust)) == []
-    files.trust.write_bytes(files.trust.read_bytes() + nothing + short)
+    files.trust.write_bytes(files.trust.read_bytes() + nothing + odd)
     assert check(tls_config(**files.server_keys, **trust)) == [
-        f"tlsTrustCertsFilePath: '{files.trust}' has an RSA key of less than 2,048 bits, which proves nothing here"
+        f"tlsTrustCertsFilePath: '{files.trust}' has {told}, which proves nothing here"
     ]
-    files.trust.write_bytes(short)
+    files.trust.write_bytes(odd)
     assert "brokerClientTrustCertsFilePath" in check(tls_config(**files.broker_keys))[0]
 
 
