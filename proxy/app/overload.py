@@ -163,13 +163,13 @@ class OverloadSwitch:
         )
 
     def _socket_bytes(self) -> int:
-        return sum(self._sources.counters.relay.socket_memory)
+        return sum(self._sources.engines.weighed)
 
     def owners(self) -> "OwnerBytes":
         """Return whose bytes the memory of relays and lists holds."""
         from proxy.overload.samples import OwnerBytes
 
-        limiter, sockets = self._sources.memory.limiter, self._sources.counters.relay.socket_memory
+        limiter, sockets = self._sources.memory.limiter, self._sources.engines.weighed
         held = (0, 0) if self._weights is None else self._weights.held
         received = (0, 0) if self._weights is None else self._weights.received
         # A socket has bytes of both directions: a broker's receive queue is on its way to clients. The sums are of

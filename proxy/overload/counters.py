@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from proxy.core.counters import RoomCounters, SharedCounters
+from proxy.core.counters import Counters, RoomCounters
 
 if TYPE_CHECKING:
     from proxy.overload.samples import Signals
@@ -103,7 +103,7 @@ class OverloadCounters(RoomCounters):
         "view",
     )
 
-    def __init__(self, shared: SharedCounters | None = None) -> None:
+    def __init__(self, shared: Counters | None = None) -> None:
         super().__init__(shared)
         self.view: OverloadView | None = None
         self.threshold = ControllerNumbers()

@@ -12,8 +12,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from proxy.app.metrics.instrument import MetricSources, Reading, take
 from proxy.app.metrics.otel_settings import OtelSettings
+from proxy.app.metrics.reading import MetricSources, Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.log import Logger
 from proxy.core.secrets import masked

@@ -1,6 +1,7 @@
 """Own the books of a proxy: everything that must be zero when no client is there."""
 
 from proxy.app.proxy import Proxy
+from tests.support.proxies.counted import counted_by
 
 
 def books_of(proxy: Proxy) -> dict[str, int]:
@@ -38,6 +39,6 @@ def books_of(proxy: Proxy) -> dict[str, int]:
         "lists on disk": 0 if proxy.spill is None else proxy.spill.busy,
         "shares of unproven readers": unproven.held + unproven.queue_size,
         "questions of unproven readers": sum(queue.unproven.held + queue.unproven.queue_size for queue in queues),
-        "dials to made-up hosts": sum(proxy.counters.brokers.broker_dials().values()),
+        "dials to made-up hosts": sum(counted_by(proxy.counters, "target_dials").values()),
         "put off": len(proxy.sockets.loop_budget),
     }
