@@ -102,7 +102,6 @@ class OverloadSwitch:
             sources.sessions, sources.counters.overload, longest, sources.engines.received_memory
         )
         self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
-        self._sources.counters.controllers[NAME] = self.control.age_seconds
         self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
@@ -129,7 +128,6 @@ class OverloadSwitch:
         if weights is not None:
             weights.forget()
         if control is not None:
-            self._sources.counters.controllers.pop(NAME, None)
             self._sources.counters.overload.view = None
             self._ended = control
             self._scope.start(self._closed(control))

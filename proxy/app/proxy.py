@@ -21,11 +21,11 @@ from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory
-from proxy.app.metrics.counters import Counters
+from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_APPLIED_AT, CONTROLLER_AGES, Counters
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
 from proxy.app.metrics.reading import MetricSources
-from proxy.app.overload import OverloadSources, OverloadSwitch
+from proxy.app.overload import NAME, OverloadSources, OverloadSwitch
 from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload_steps import LiveParts
@@ -128,10 +128,11 @@ class Proxy:
         self.export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        counters.config_applied_at = self._created = time.time()
+        counters[CONFIG_APPLIED_AT].value = self._created = time.time()
+        counters[CONFIG_ACCEPTED].value = 1.0
         self._started_at = self._ticked_at = loop.time()
         self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
-        counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
+        counters.show(CONTROLLER_AGES, self._controller_ages)
 
     @property
     def port(self) -> int:
@@ -306,7 +307,7 @@ class Proxy:
         self.config = config
         if pending is not None:
             self.pending = pending
-        self.counters.config_applied_at = time.time()
+        self.counters[CONFIG_APPLIED_AT].value = time.time()
 
     @property
     def live_parts(self) -> LiveParts:
@@ -359,6 +360,10 @@ class Proxy:
         yield self.tenants.turn
         if self.web is not None:
             yield self.web.tick
+
+    def _controller_ages(self) -> Mapping[str, float]:
+        ages, control = {"clock": self.loop.time() - self._ticked_at}, self.overload.control
+        return ages if control is None else {**ages, NAME: control.age_seconds()}
 
     async def _weigh_sockets(self, now: float) -> None:
         await self._socket_memory.sweep(partial(asyncio.sleep, 0))

@@ -13,6 +13,7 @@ from typing import Final
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
 from protocol.host_port import host_port
+from proxy.app.metrics.counters import CONFIG_APPLIED_AT, CONFIG_RELOADS
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.brokers.pool import CONNECTIONS
@@ -106,8 +107,8 @@ def _proxy(sources: TopSources) -> Mapping[str, object]:
         "accepting": not sources.sessions.accepting.paused,
         "uptime_seconds": sources.uptime_seconds,
         "time": time.time(),
-        "config_reloads": dict(sources.metrics.counters.config_reloads),
-        "config_applied_at": sources.metrics.counters.config_applied_at,
+        "config_reloads": _by_label(sources.metrics, CONFIG_RELOADS),
+        "config_applied_at": sources.metrics.counters[CONFIG_APPLIED_AT].value,
     }
 
 

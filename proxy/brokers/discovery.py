@@ -47,18 +47,14 @@ BROKERS: Final = gauge_by(
 )
 REFUSING: Final = gauge(
     "brokers_refusing",
-    (
-        "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
-        "because the proxy lacks its credentials: the state refusing."
-    ),
+    "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
+    "because the proxy lacks its credentials: the state refusing.",
 )
 PROBES: Final = counter_by(
     "result",
     "broker_probes",
-    (
-        "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
-        "is closed at once."
-    ),
+    "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
+    "is closed at once.",
     ("reached", "failed"),
 )
 FAIL_OVERS: Final = counter("broker_fail_overs", "Requests that were sent again, to another broker.")

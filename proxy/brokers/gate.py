@@ -31,10 +31,8 @@ MOST_MADE_UP_ADDRESSES: Final = 8
 CREDENTIALS_WITHHELD: Final = counter_by(
     "path",
     "credentials_withheld",
-    (
-        "Targets refused because they would get credentials of the proxy or its "
-        "clients and are not known to be brokers, by path: relays, redirects of lookups, HTTP."
-    ),
+    "Targets refused because they would get credentials of the proxy or its "
+    "clients and are not known to be brokers, by path: relays, redirects of lookups, HTTP.",
     ("relay", "redirect", "http"),
 )
 

@@ -36,9 +36,11 @@ import asyncio, sys
 from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.core.threads import EVENT_LOG, leave
-from proxy.telemetry.events.log import EventLog
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
+from proxy.core.threads import EVENT_LOG, leave
+from proxy.telemetry.events import log as event_log
+from proxy.telemetry.events.log import EventLog
 
 async def main() -> None:
     event_log.LEAST_CLOSE_SECONDS = float(sys.argv[3])

@@ -1,13 +1,35 @@
 """The numbers of a proxy, with those of the process itself."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from proxy.core import counters
+from proxy.core.counters import counter_by, gauge, gauge_by
 from proxy.overload.counters import OverloadCounters
 
-RELOAD_RESULTS = ("applied", "refused", "ignored")
-EXPORT_RESULTS = ("sent", "failed", "skipped")
+CONTROLLER_AGES: Final = gauge_by(
+    "controller",
+    "controller_age_seconds",
+    "Seconds since a periodic background task last finished its work.",
+    "seconds",
+)
+CONFIG_RELOADS: Final = counter_by(
+    "result", "config_reloads", "Reloads of the configuration (SIGHUP) by result.", ("applied", "refused", "ignored")
+)
+CONFIG_ACCEPTED: Final = gauge(
+    "config_reload_success", "1: the configuration that was read last is in force; 0: that one was refused."
+)
+CONFIG_APPLIED_AT: Final = gauge(
+    "config_last_success_timestamp_seconds",
+    "Unix time at which the configuration in force was applied, at the start or by a reload.",
+    "seconds",
+)
+OTLP_EXPORTS: Final = counter_by(
+    "result",
+    "otlp_exports",
+    "Exports to an OpenTelemetry collector; skipped: the export before was still under way.",
+    ("sent", "failed", "skipped"),
+)
 
 
 class BudgetLine(NamedTuple):
@@ -28,12 +50,7 @@ class Counters(counters.Counters):
     __slots__ = (
         "budget",
         "budget_bytes",
-        "config_accepted",
-        "config_applied_at",
-        "config_reloads",
-        "controllers",
         "kernels_choice",
-        "otlp_exports",
         "overload",
     )
 
@@ -44,9 +61,3 @@ class Counters(counters.Counters):
         self.budget_bytes = 0
         # Memory that only the kernel bounds; no part of the budget.
         self.kernels_choice: Sequence[BudgetLine] = ()
-        self.config_reloads: dict[str, int] = dict.fromkeys(RELOAD_RESULTS, 0)
-        self.config_accepted = True
-        self.config_applied_at = 0.0
-        # Name of a background loop -> callable that returns the seconds since it last ran.
-        self.controllers: dict[str, Callable[[], float]] = {}
-        self.otlp_exports: dict[str, int] = dict.fromkeys(EXPORT_RESULTS, 0)

@@ -5,10 +5,16 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from proxy.app.metrics import process
-from proxy.app.metrics.counters import BudgetLine
+from proxy.app.metrics.counters import (
+    CONFIG_ACCEPTED,
+    CONFIG_APPLIED_AT,
+    CONFIG_RELOADS,
+    CONTROLLER_AGES,
+    OTLP_EXPORTS,
+    BudgetLine,
+)
 from proxy.app.metrics.reading import Metric, MetricSources, Row
-from proxy.app.metrics.rows import gauge, labelled, of_process
-from proxy.core.counters import word
+from proxy.app.metrics.rows import of_process
 from proxy.core.instrument import Readings
 from proxy.core.native import native
 from proxy.core.process_memory import (
@@ -89,9 +95,7 @@ PROCESS_ROWS: Final[tuple[Metric, ...]] = (
     Row("pulsar_proxy_event_loop_lag_seconds", "summary",
                "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
-    labelled("controller_age_seconds", "controller",
-             "Seconds since a periodic background task last finished its work.",
-             lambda c: {word(name): age() for name, age in c.controllers.items()}, "gauge", "seconds"),
+    CONTROLLER_AGES,
     Row("pulsar_proxy_memory_budget_bytes", "gauge",
                "Worst case of all memory that has a limit (docs/memory.md).",
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
@@ -109,16 +113,10 @@ PROCESS_ROWS: Final[tuple[Metric, ...]] = (
                "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
                "it does not.",
                lambda s: {(): _fits(s)}),
-    labelled("config_reloads", "result", "Reloads of the configuration (SIGHUP) by result.",
-             lambda c: c.config_reloads),
-    gauge("config_reload_success", "1: the configuration that was read last is in force; 0: that one was refused.",
-          lambda c: float(c.config_accepted)),
-    Row("pulsar_proxy_config_last_success_timestamp_seconds", "gauge",
-               "Unix time at which the configuration in force was applied, at the start or by a reload.",
-               lambda s: {(): s.counters.config_applied_at}, unit="seconds"),
-    labelled("otlp_exports", "result",
-             "Exports to an OpenTelemetry collector; skipped: the export before was still under way.",
-             lambda c: c.otlp_exports),
+    CONFIG_RELOADS,
+    CONFIG_ACCEPTED,
+    CONFIG_APPLIED_AT,
+    OTLP_EXPORTS,
     of_process("pulsar_proxy_memory_resident_bytes", "gauge", "Resident memory of the process.",
                lambda s: resident_bytes(s.memory), "bytes"),
     of_process("pulsar_proxy_memory_peak_bytes", "gauge", "Largest resident memory since the start.",

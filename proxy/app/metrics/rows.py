@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from limiter.statistics import LimiterStatistics
-from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.reading import MetricSources, Row
 from proxy.core.instrument import Kind, Unit
 from proxy.telemetry.tenants import TenantNumbers
@@ -14,22 +13,6 @@ if TYPE_CHECKING:
     from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.pool import RelayPool
     from proxy.telemetry.events.log import SinkNumbers
-
-
-def gauge(name: str, text: str, read: Callable[[Counters], float], unit: Unit = "") -> Row:
-    """Declare a gauge without labels."""
-    return Row(f"pulsar_proxy_{name}", "gauge", text, lambda s: {(): read(s.counters)}, unit=unit)
-
-
-def labelled(
-    name: str, label: str, text: str, read: Callable[[Counters], Mapping[str, float]],
-    kind: Kind = "counter", unit: Unit = "",
-) -> Row:  # fmt: skip
-    """Declare a metric with one label."""
-    return Row(
-        f"pulsar_proxy_{name}", kind, text,
-        lambda s: {(value,): number for value, number in read(s.counters).items()}, labels=(label,), unit=unit,
-    )  # fmt: skip
 
 
 def per_limiter(name: str, kind: Kind, text: str, read: Callable[[LimiterStatistics], float], unit: Unit = "") -> Row:

@@ -2,9 +2,8 @@
 
 from typing import Final
 
-from proxy.app.metrics.counters import Counters
 from proxy.app.metrics.reading import Metric, MetricSources, Row
-from proxy.app.metrics.rows import gauge, of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
+from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
 from proxy.auth.providers import registry as authentication
 from proxy.brokers import discovery, resolver
 from proxy.brokers import gate as target_gate
@@ -44,9 +43,9 @@ def _sockets(sources: MetricSources) -> Readings:
     return {("broker",): memory.towards_brokers, ("client",): memory.towards_clients}
 
 
-def _sharing(counters: Counters) -> float:
-    groups = counters[list_service.GROUPS].value
-    return (groups + counters[list_service.JOINED].value) / groups if groups else 1.0
+def _sharing(sources: MetricSources) -> Readings:
+    groups = sources.counters[list_service.GROUPS].value
+    return {(): (groups + sources.counters[list_service.JOINED].value) / groups if groups else 1.0}
 
 
 TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
@@ -61,8 +60,8 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     schemas.GIVEN_UP,
     list_service.JOINED,
     list_service.GROUPS,
-    gauge("lists_coalescing_ratio", "Average number of requests in a group since the start; 1: no answer was shared.",
-          _sharing, "ratio"),
+    Row("pulsar_proxy_lists_coalescing_ratio", "gauge",
+        "Average number of requests in a group since the start; 1: no answer was shared.", _sharing, unit="ratio"),
     unproven.HELD_BYTES,
     unproven.WAITING,
     broker_turns.LOOKUPS_WAITING,

@@ -86,10 +86,8 @@ _OF_THE_REQUEST: Final = frozenset(
 ANSWERS: Final = counter_by("outcome", "lists_answers", "Topic list requests by outcome.", OUTCOMES)
 DUE: Final = counter(
     "lists_due",
-    (
-        "Topic list requests that count for the objective: all but those whose client left, and those that a "
-        "broker or the proxy refused for what they asked."
-    ),
+    "Topic list requests that count for the objective: all but those whose client left, and those that a "
+    "broker or the proxy refused for what they asked.",
 )
 PROMPT: Final = counter("lists_prompt", "Those of them whose answer began, or was on disk, within a second.")
 QUESTIONS: Final = counter(

@@ -99,9 +99,7 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
             else:
                 labels = list(found) or [metric.labels[0] if len(metric.labels) == 1 else metric.labels]
                 found.update({label: next(numbers) for label in labels})
-    counters.config_reloads.update({key: next(numbers) for key in counters.config_reloads})
-    counters.otlp_exports.update({key: next(numbers) for key in counters.otlp_exports})
-    counters.config_applied_at, counters.budget_bytes = next(numbers), next(numbers)
+    counters.budget_bytes = next(numbers)
     overload = counters.overload
     overload.view = FullView(numbers)
     for name in overload.__slots__:
@@ -114,7 +112,6 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     for controller in (overload.threshold, overload.adaptive):
         for name in controller.__slots__:
             setattr(controller, name, next(numbers))
-    counters.controllers["clock"] = lambda: 0.25
     counters.budget = (
         BudgetLine("decoded_lists", "decoded topic lists", "", 100),
         BudgetLine("a_line", "a line", "", 7),

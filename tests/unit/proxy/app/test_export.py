@@ -5,6 +5,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proxy.app.metrics.counters import OTLP_EXPORTS
 from proxy.app.metrics.export import OtlpExport, make_export
 from proxy.app.metrics.otel_settings import OtelSettings, export_wanted
 from proxy.app.metrics.reading import Reading
@@ -44,7 +45,7 @@ class FakeSender:
 class Stage:
     def __init__(self, settings: OtelSettings, sender: FakeSender) -> None:
         self.sources, self.sender, self.lines = full_sources(), sender, LogLines()
-        self.results = self.sources.counters.otlp_exports
+        self.results = self.sources.counters[OTLP_EXPORTS]
         self.results.update(dict.fromkeys(self.results, 0))
         self.made: list[int] = []
         self.missing = False

@@ -231,9 +231,7 @@ def test_labels_are_words() -> None:
     setting = Setting()
     for where in ("topic list group", "topic_list group", "topic_list group"):
         setting.counters.internal_error(ValueError(), where)
-    setting.counters.controllers["overload control"] = lambda: 1.0
     assert setting.value("pulsar_proxy_internal_errors_total", where="topic_list_group") == 3
-    assert setting.value("pulsar_proxy_controller_age_seconds", controller="overload_control") == 1
 
 
 def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> None:
