@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from proxy.app.metrics.instrument import Instrument
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.config.config import Config
 from proxy.config.java_keys import JAVA_ONLY, JAVA_ONLY_PREFIXES, METADATA_STORES, JavaKey
 from proxy.config.java_surface import JAVA_DEFAULTS, JAVA_ENDPOINTS, JAVA_METRICS, Parity
 from proxy.config.keys.key import Key
+from proxy.core.instrument import Instrument
 from proxy.web.stats import StatsSources, stats_documents
 from scripts.generated import ROOT
 

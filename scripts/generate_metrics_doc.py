@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from proxy.app.metrics.instrument import Instrument
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.core.instrument import Instrument
 from proxy.telemetry.durations import BOUNDS_SECONDS
 from proxy.telemetry.tenants import MOST_TENANTS
 from scripts.generated import ROOT

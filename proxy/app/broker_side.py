@@ -8,10 +8,9 @@ from typing import NamedTuple, Self
 
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.app.identities import Identities
-from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
+from proxy.brokers import resolver
 from proxy.brokers.broker_list import BrokerList
-from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.gate import TargetGate
@@ -24,7 +23,9 @@ from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, Tar
 from proxy.config.config import Config
 from proxy.config.credential_targets import list_urls, secret_keys, withholds
 from proxy.config.values import BROKER_RECEIVE_TIMES
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
+from proxy.net import dial_places
 from proxy.net.dial_places import DialPlaces, most_dials
 
 
@@ -91,13 +92,13 @@ class BrokerSide:
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
         probe = _probe(config, loop, sockets, self.request_dialer, identities, self._configured)
-        of_brokers = (counters.brokers, log, sockets.loop_budget)
+        of_brokers = (counters, log, sockets.loop_budget)
         self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, probe, *of_brokers)
         self.gate = TargetGate(
             loop,
             self.brokers,
             self.validator,
-            counters.brokers,
+            counters,
             log,
             self.known if withholds(config) else None,
             self.listed,
@@ -110,22 +111,16 @@ class BrokerSide:
             self.request_dialer,
             self.gate.for_request,
             *of_connections,
-            counters.brokers,
+            counters,
             log,
             PoolLimits.of(config),
             identities.connect_frames,
             self.brokers,
         )
-        counters.brokers.broker_connection_states = self.pool.states
-        self._show_brokers(counters.brokers)
-        counters.brokers.broker_dials = places.states
-        counters.brokers.broker_dials_given_up = lambda: places.given_up
-        counters.brokers.broker_names = lambda: sum((Counter(each.outcomes) for each in resolvers), Counter())
-        counters.brokers.broker_names_hanging = lambda: sum(each.hanging for each in resolvers)
-
-    def _show_brokers(self, counters: BrokerCounters) -> None:
-        counters.broker_member_states = self.brokers.states
-        counters.broker_members_refusing = self.brokers.refusing
+        counters.show(dial_places.DIALS, places.states)
+        counters.show(dial_places.GIVEN_UP, lambda: places.given_up)
+        counters.show(resolver.NAMES, lambda: sum((Counter(each.outcomes) for each in resolvers), Counter()))
+        counters.show(resolver.HANGING, lambda: sum(each.hanging for each in resolvers))
 
     async def _configured(self, broker: BrokerAddress) -> CheckedTarget:
         return await self.gate.configured(broker)
@@ -245,7 +240,7 @@ def _dialers(
     if config.tls_enabled_with_broker:
         from proxy.net.tls.brokers import BrokerTls
 
-        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters.tls)
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters)
     options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
     of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version

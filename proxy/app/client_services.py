@@ -72,7 +72,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         loop=parts.loop,
         shared=sockets.shared,
         hangup=sockets.hangup,
-        counters=parts.counters.clients,
+        counters=parts.counters,
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
         frames=parts.memory.frames,
@@ -85,7 +85,7 @@ def client_services(parts: ClientParts) -> ClientServices:
         writes=parts.writes,
         loop_budget=sockets.loop_budget,
         fairness_keys=parts.memory.fairness_keys,
-        send_buffers=SendBuffers(parts.loop, parts.counters.net, SendSettings.of(parts.config)),
+        send_buffers=SendBuffers(parts.loop, parts.counters, SendSettings.of(parts.config)),
         authentication=parts.identities.clients,
     )
 
@@ -153,7 +153,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
 def _request_services(parts: ClientParts) -> RequestServices:
     return RequestServices(
         loop=parts.loop,
-        counters=parts.counters.requests,
+        counters=parts.counters,
         lookups=_lookups(parts),
         topic_lists=_topic_lists(parts),
         loop_budget=parts.sockets.loop_budget,
@@ -179,7 +179,7 @@ def _lookups(parts: ClientParts) -> LookupService:
         side.pool,
         side.brokers,
         concurrency,
-        parts.counters.requests,
+        parts.counters,
         seconds,
         tls=tls,
         known=side.known,
@@ -195,8 +195,7 @@ def _request_bytes(parts: ClientParts) -> "RequestBytes | None":
     # Only installations with a limit need the module.
     from proxy.requests.request_bytes import RequestBytes
 
-    held = parts.counters.requests.command_bytes = RequestBytes(parts.loop, limit, parts.sockets.loop_budget)
-    return held
+    return RequestBytes(parts.loop, limit, parts.sockets.loop_budget)
 
 
 def _topic_lists(parts: ClientParts) -> TopicListService:
@@ -212,7 +211,7 @@ def _topic_lists(parts: ClientParts) -> TopicListService:
         sockets.loop_budget,
         memory.sizes,
         memory.fairness_keys,
-        parts.counters.requests,
+        parts.counters,
         parts.refusals,
         parts.usage,
         memory.unproven,
@@ -229,7 +228,7 @@ def _schemas(parts: ClientParts) -> SchemaService:
         side.brokers,
         memory.limiter,
         memory.slabs,
-        parts.counters.requests,
+        parts.counters,
         parts.refusals,
         seconds,
         memory.fairness_keys,

@@ -10,9 +10,9 @@ import gc
 from collections.abc import Sized
 from typing import Final, Protocol
 
-from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.clients.requests import RequestServices
+from proxy.core.counters import DISCONNECTS, Counters
 
 COLLECT_SECONDS: Final = 60
 COLLECT_AT_LAST_SECONDS: Final = 600
@@ -64,7 +64,7 @@ class CycleCollection:
 
     def tick(self, now: float) -> None:
         """Collect if the time has come."""
-        left = sum(self._counters.shared.disconnects.values())
+        left = int(sum(self._counters[DISCONNECTS].values()))
         came = left + len(self._sessions)
         since = now - self._last
         worth_it = len(self._lists.groups.registry) <= FEW_LISTS or left - self._left >= MANY_LEFT

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.metrics.counters import Counters
 from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.failures import SettingFault
@@ -20,6 +19,7 @@ from proxy.auth.own.plugins import find_secrets, own_credentials
 from proxy.auth.roles import ANONYMIZERS
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
@@ -112,7 +112,7 @@ def _authenticator(
     context = AuthContext(
         clock=loop,
         now=time.time,
-        observer=counters.authentication,
+        counters=counters,
         log=log,
         crashed=lambda error: counters.internal_error(error, "authentication"),
         turns=SignatureTurns(loop, loop_budget),

@@ -99,7 +99,6 @@ class OverloadSwitch:
             sources.sessions.all_relays, sources.counters.overload, longest, sources.engines.received_memory
         )
         self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
-        self._sources.counters.controllers[NAME] = self.control.age_seconds
         self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
@@ -126,7 +125,6 @@ class OverloadSwitch:
         if weights is not None:
             weights.forget()
         if control is not None:
-            self._sources.counters.controllers.pop(NAME, None)
             self._sources.counters.overload.view = None
             self._ended = control
             self._scope.start(self._closed(control))
@@ -160,13 +158,13 @@ class OverloadSwitch:
         )
 
     def _socket_bytes(self) -> int:
-        return sum(self._sources.counters.relay.socket_memory)
+        return sum(self._sources.engines.weighed)
 
     def owners(self) -> "OwnerBytes":
         """Return whose bytes the memory of relays and lists holds."""
         from proxy.overload.samples import OwnerBytes
 
-        limiter, sockets = self._sources.memory.limiter, self._sources.counters.relay.socket_memory
+        limiter, sockets = self._sources.memory.limiter, self._sources.engines.weighed
         held = (0, 0) if self._weights is None else self._weights.held
         received = (0, 0) if self._weights is None else self._weights.received
         # A socket has bytes of both directions: a broker's receive queue is on its way to clients. The sums are of

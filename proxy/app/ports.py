@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocol.proxy_header import ProxyHeader
-from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.listener import Listener
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.version import VERSION
 from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.proxy_headers import HeaderWaits
 from proxy.net.trusted_balancers import TrustedBalancers
+from proxy.relay.threads import RelayThreads
 
 if TYPE_CHECKING:
     from proxy.net.tls.arrivals import Arrival, Arrivals
@@ -41,6 +42,7 @@ class ClientPorts:
         sockets: Sockets,
         sessions: Sessions,
         counters: Counters,
+        threads: RelayThreads,
         log: Logger,
         make_client: MakeClient,
     ) -> None:
@@ -51,9 +53,10 @@ class ClientPorts:
         self._sessions = sessions
         self._counters = counters
         self._log = log
+        self._threads = threads
         self._make_client = make_client
         self._listeners: list[Listener] = []
-        self._waits = HeaderWaits(counters.net)
+        self._waits = HeaderWaits(counters)
         # The openers of the sockets of each port, and the listeners that accept from them, in the same order.
         self._ports: list[tuple[Callable[[], list[socket.socket]], list[Listener]]] = []
         self._arrivals: list[Arrivals] = []
@@ -82,7 +85,7 @@ class ClientPorts:
 
     def log_ports(self) -> None:
         """Log where clients are accepted, and how many threads relay them."""
-        config, threads, log = self._config, self._counters.relay.threads, self._log
+        config, threads, log = self._config, self._threads, self._log
         host = ",".join(config.bind_address)
         runs = {"version": VERSION, "relay_threads": threads.count, "relay_threads_reason": threads.reason}
         if self.port:
@@ -179,8 +182,7 @@ class ClientPorts:
             listener = Listener(
                 self._loop,
                 self._sessions,
-                self._counters.clients,
-                self._counters.net,
+                self._counters,
                 self._log,
                 self._sockets.options,
                 lambda address, header: self._make_client(address, header, target),
@@ -210,6 +212,6 @@ class ClientPorts:
             self._config.max_concurrent_tls_handshakes,
             self._sessions,
             became_client,
-            self._counters.tls,
+            self._counters,
             self._log,
         )

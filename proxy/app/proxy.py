@@ -22,13 +22,12 @@ from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory, MemorySettings
-from proxy.app.metrics.counters import BudgetLine, Counters
-from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_APPLIED_AT, CONTROLLER_AGES, BudgetLine, Counters
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
-from proxy.app.overload import OverloadSources, OverloadSwitch, overload_settings
+from proxy.app.metrics.reading import MetricSources
+from proxy.app.overload import NAME, OverloadSources, OverloadSwitch, overload_settings
 from proxy.app.ports import ClientPorts
-from proxy.app.processors import usable_processors
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
@@ -41,7 +40,6 @@ from proxy.clients.services import ClientLimits
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
 from proxy.config.keys.log_components import COMPONENTS
-from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevels
 from proxy.core.loop_budget import LoopBudget
@@ -52,10 +50,10 @@ from proxy.net.send_buffers import SendSettings
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_log import RelayLog
-from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits, WatchSettings
+from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
-from proxy.requests.topic_lists.service import OUTCOMES
+from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
@@ -93,8 +91,7 @@ class Proxy:
         self.phase = Phase.SERVING
         self.readiness = Readiness(loop.time)
         self.log, self.loop = log, loop
-        counters = self.counters = Counters(DisconnectCause, OUTCOMES, self._report)
-        counters.relay.threads = choose_threads(config, native(), usable_processors())
+        counters = self.counters = Counters(self._report)
         loop_budget = LoopBudget(loop, time.perf_counter)
         self.identities = make_identities(config, loop, loop_budget, counters, log.of("auth"), role_finder)
         self.tenants = TenantTracker()
@@ -104,14 +101,14 @@ class Proxy:
         self.log_levels = LogLevels(log, loop, COMPONENTS, config.log_level, config.component_levels)
         self.relay_log = RelayLog(log.of("relay"), loop.time, int(config.proxy_log_level))
         self.memory = ListMemory(config, loop)
-        counters.requests.unproven_readers_bytes = lambda: self.memory.unproven.shares.held
-        counters.requests.unproven_readers_waiting = lambda: self.memory.unproven.waiting
+        counters.show(unproven.HELD_BYTES, lambda: self.memory.unproven.shares.held)
+        counters.show(unproven.WAITING, lambda: self.memory.unproven.waiting)
         self.sockets = Sockets(config, loop, loop_budget, counters, log.of("net"))
         self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config.connection_log_percent)
         self.sessions = self._sessions()
         self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log.of("brokers"))
         self.event_log = self._event_log()
-        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters.relay)
+        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
         self.relay_engines = self._relay_engines()
         self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         self.broker_queues = self._broker_queues()
@@ -136,10 +133,11 @@ class Proxy:
         self.export: OtlpExport | None = None
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        counters.config_applied_at = self._created = time.time()
+        counters[CONFIG_APPLIED_AT].value = self._created = time.time()
+        counters[CONFIG_ACCEPTED].value = 1.0
         self._started_at = self._ticked_at = loop.time()
         self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
-        counters.controllers["clock"] = lambda: loop.time() - self._ticked_at
+        counters.show(CONTROLLER_AGES, self._controller_ages)
 
     @property
     def port(self) -> int:
@@ -323,7 +321,7 @@ class Proxy:
         self.config = config
         if pending is not None:
             self.pending = pending
-        self.counters.config_applied_at = time.time()
+        self.counters[CONFIG_APPLIED_AT].value = time.time()
 
     def live_parts(self) -> Iterator[LivePart[Any]]:
         """Yield the parts that a change of live keys reaches, in the order in which they change."""
@@ -419,13 +417,17 @@ class Proxy:
         yield self.relay_log.tick
         yield self._weigh_sockets
         yield self.overload.tick
-        yield lambda now: self._rates.tick(now, self.counters.requests.list_outcomes)
+        yield lambda now: self._rates.tick(now, self.counters[ANSWERS])
         yield self.tenants.turn
         if self.web is not None:
             yield self.web.tick
 
+    def _controller_ages(self) -> Mapping[str, float]:
+        ages, control = {"clock": self.loop.time() - self._ticked_at}, self.overload.control
+        return ages if control is None else {**ages, NAME: control.age_seconds()}
+
     async def _weigh_sockets(self, now: float) -> None:
-        self.counters.relay.socket_memory = await self._socket_memory.sweep(partial(asyncio.sleep, 0))
+        await self._socket_memory.sweep(partial(asyncio.sleep, 0))
 
     async def _look_at_threads(self, now: float) -> None:
         native = self.relay_engines.native
@@ -462,6 +464,8 @@ class Proxy:
             self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
             self._lag.durations, self.tenants, created=self._created,
             held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
+            send_memory=self.services.send_buffers.memory, commands=self.services.requests.lookups.request_bytes,
+            relays=self.relay_engines, event_log=self.event_log,
         )  # fmt: skip
 
     def shown(self) -> Mapping[str, object]:
@@ -490,11 +494,13 @@ class Proxy:
 
     def _client_ports(self) -> ClientPorts:
         config, sockets, log = self.config, self.sockets, self.log.of("clients")
-        return ClientPorts(config, self.loop, sockets, self.sessions, self.counters, log, self._new_client)
+        return ClientPorts(
+            config, self.loop, sockets, self.sessions, self.counters, self.relay_engines.threads, log, self._new_client
+        )
 
     def _sessions(self) -> Sessions:
         limits = SessionLimits.of(self.config)
-        sessions = Sessions(self.loop, self.counters.clients, self.log.of("clients"), limits)
+        sessions = Sessions(self.loop, self.counters, self.log.of("clients"), limits)
         sessions.connection_log = self.connection_log
         self.readiness.accepting = sessions.accepting
         return sessions
@@ -509,7 +515,7 @@ class Proxy:
         from proxy.telemetry.events.log import EventLog
 
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
-        return EventLog(config, self.loop, own, broker_tls, self.counters.event_log, self.log.of("events"))
+        return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
 
     def _relay_engines(self) -> RelayEngines:
         log, origins = self.log.of("relay"), self.sessions.relay_origins
@@ -531,7 +537,7 @@ class Proxy:
             return None
         from proxy.net.spill.spill import make_spill
 
-        return make_spill(self.config, self.loop, self.writes, self.counters.spill, self.log.of("net"))
+        return make_spill(self.config, self.loop, self.writes, self.counters, self.log.of("net"))
 
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory
@@ -539,7 +545,7 @@ class Proxy:
 
     def _write_watch(self) -> WriteWatch:
         memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")
-        return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters.net, limits, log)
+        return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters, limits, log)
 
     def _overload(self) -> OverloadSwitch:
         memory, sockets, counters = self.memory, self.sockets, self.counters
@@ -565,7 +571,7 @@ class Proxy:
         return AdminSources(
             loop=self.loop,
             log=self.log,
-            counters=self.counters.web,
+            counters=self.counters,
             sessions=self.sessions,
             names=self.identities.names,
             semaphores=lambda: ((node.unit, semaphore) for node, semaphore in self.nodes()),

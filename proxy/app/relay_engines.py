@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import Callable
 from typing import cast
 
-from proxy.app.metrics.counters import Counters
+from proxy.app.processors import usable_processors
 from proxy.app.sockets import Sockets
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.native import NativeExtension
 from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
 from proxy.relay.memory.bound import RelayOrigins, SocketBound
 from proxy.relay.relay_log import RelayLog
+from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits
 
 
@@ -28,14 +30,15 @@ def make_engines(
     on_died: Callable[[int], None],
     origins: RelayOrigins,
 ) -> RelayEngines:
-    """Return the engine; its threads (`counters.relay.threads`) are not started yet."""
+    """Return the engine; its threads are not started yet."""
+    threads = choose_threads(config, extension, usable_processors())
     unsent, budget = config.relay_unsent_bytes, sockets.loop_budget
     if config.without_extension:
         from proxy.relay.small_relay import SmallEngine
 
         buffer = memoryview(bytearray(config.relay_buffer_bytes))
-        small = SmallEngine(loop, sockets.shared, sockets.hangup, budget, counters.relay, buffer)
-        return RelayEngines(small, unsent_bytes=unsent)
+        small = SmallEngine(loop, sockets.shared, sockets.hangup, budget, counters, buffer)
+        return RelayEngines(small, unsent_bytes=unsent, threads=threads)
 
     # Only installations with the extension need these modules.
     from proxy.relay.memory.windows import ReceiveWindows
@@ -47,15 +50,15 @@ def make_engines(
     assert module is not None
     slots = TopicSlots(loop.time, module.SlotBooks())
     windows = ReceiveWindows(config.relay_receive_buffer_bytes) if config.relay_socket_bytes else None
+    pool = None
     if config.relay_pool_bytes:
         # Only installations with a pool need this module.
         from proxy.relay.memory.pool import RelayPool
 
-        counters.relay.pool = RelayPool(config.relay_pool_bytes)
+        pool = RelayPool(config.relay_pool_bytes)
 
     def make_pairs() -> NativePairs:
-        count = counters.relay.threads.count
-        limits = (count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
+        limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
         wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
         return cast(NativePairs, module.RelayEngine(*limits, slots.books, wide_window))
 
@@ -63,7 +66,7 @@ def make_engines(
         loop,
         make_pairs,
         budget,
-        counters.relay,
+        counters,
         watch,
         sockets.hangup.ended,
         sockets.pump,
@@ -71,11 +74,12 @@ def make_engines(
         on_died,
         slots,
         relay_log,
+        pool,
     )
-    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, windows=windows)
+    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, windows=windows, threads=threads, pool=pool)
     if config.relay_socket_bytes:
         found = SocketBound(
             config.relay_socket_bytes, engines.set_tight, native.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
         )
-        engines.bound = counters.relay.bound = found
+        engines.bound = found
     return engines

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from proxy.app.lifecycle import Phase
-from proxy.app.metrics.counters import Counters
+from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_RELOADS
 from proxy.config.config import Config, ConfigError
 from proxy.config.keys.authentication import AUTHENTICATION
 from proxy.config.keys.brokers import TARGETS
 from proxy.config.keys.key import Key
 from proxy.config.keys.tls import TLS
 from proxy.config.page import pending_values
+from proxy.core.counters import Counters
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
@@ -245,7 +246,7 @@ class Reloader:
                 waiter.set_result(report)
 
     async def _reload(self) -> ReloadReport:
-        reloads = self._proxy.counters.config_reloads
+        reloads = self._proxy.counters[CONFIG_RELOADS]
         try:
             newer = await self._read()
             if self._stopping():
@@ -266,13 +267,13 @@ class Reloader:
                 self._proxy.counters.internal_error(error, "reload")
         else:
             reloads["applied"] += 1
-            self._proxy.counters.config_accepted = True
+            self._proxy.counters[CONFIG_ACCEPTED].value = 1.0
             for warning in newer.warnings:
                 self._log.warning("configuration", detail=str(warning))
             self._log.info("configuration reloaded", keys=list(self._proxy.pending))
             return report
         reloads["refused"] += 1
-        self._proxy.counters.config_accepted = False
+        self._proxy.counters[CONFIG_ACCEPTED].value = 0.0
         return failed
 
     def _refuse(self, error: ConfigError) -> None:
@@ -290,7 +291,7 @@ class Reloader:
     def _stopping(self) -> bool:
         if self._proxy.phase is Phase.SERVING:
             return False
-        self._proxy.counters.config_reloads["ignored"] += 1
+        self._proxy.counters[CONFIG_RELOADS]["ignored"] += 1
         self._log.warning("reload ignored: the proxy is stopping")
         return True
 

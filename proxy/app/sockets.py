@@ -6,9 +6,9 @@ from functools import partial
 from time import perf_counter
 from typing import Any
 
-from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -32,12 +32,12 @@ class Sockets:
     ) -> None:
         self.options = SocketOptions.of(config)
         self.shared = SharedReadBuffer()
-        self.hangup = HangupWatcher(loop, counters.net)
+        self.hangup = HangupWatcher(loop, counters)
         self.hangup.ended.limit(config.max_concurrent_inbound_connections)
         self.listening = ListeningSockets()
         self.pump = Pump(loop, perf_counter)
         self.loop_budget = loop_budget
-        self.tls_files = TlsFiles(config, counters.tls, log)
+        self.tls_files = TlsFiles(config, counters, log)
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(loop, perf_counter), self.loop_budget)
 

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from proxy.app.identities import missing_secret
 from proxy.app.processors import usable_processors
-from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import SettingFault
 from proxy.auth.providers.registry import AuthContext, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config, ConfigError
 from proxy.config.sources import COMMAND_LINE
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.core.native import native
 from proxy.net.spill.directory import check_path
@@ -89,7 +89,7 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
 def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
     """Yield the faults of each provider, built alone: building all would report only the first fault."""
     loop = asyncio.new_event_loop()
-    context = AuthContext(loop, time.time, AuthenticationCounters(), open_log("error", "json"), lambda error: None)
+    context = AuthContext(loop, time.time, Counters(), open_log("error", "json"), lambda error: None)
     alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
     try:
         for providers in alone:

@@ -13,10 +13,15 @@ from typing import TYPE_CHECKING, Final
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
 from protocol.host_port import host_port
-from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.counters import CONFIG_APPLIED_AT, CONFIG_RELOADS
+from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.brokers.pool import CONNECTIONS
+from proxy.clients import listener, sessions
+from proxy.clients.requests import ASKED
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
+from proxy.core.counters import DISCONNECTS, Declared, Numbers
 from proxy.core.process_memory import (
     container_limit_bytes,
     machine_memory_bytes,
@@ -24,7 +29,10 @@ from proxy.core.process_memory import (
     resident_bytes,
 )
 from proxy.core.version import VERSION
+from proxy.net.spill import moves, read_back, space, spill
 from proxy.overload.samples import OTHER_TOPICS
+from proxy.relay.threads import NO_THREADS
+from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
@@ -70,13 +78,13 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
         },
         "clients": _clients(sources),
         "brokers": list(sources.brokers[:TOP_BROKERS]),
-        "broker_connections": dict(metrics.counters.brokers.broker_connection_states()),
+        "broker_connections": _by_label(metrics, CONNECTIONS),
         "lists": {
-            "asked": metrics.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE],
-            "outcomes": dict(metrics.counters.requests.list_outcomes),
+            "asked": metrics.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value,
+            "outcomes": _by_label(metrics, ANSWERS),
             "per_second": sources.rates.per_second(),
         },
-        "slow_readers_closed": {name: metrics.counters.shared.disconnects.get(name, 0) for name in SLOW_READERS},
+        "slow_readers_closed": {name: metrics.counters[DISCONNECTS][name] for name in SLOW_READERS},
         "spill": _spill(metrics),
         "relays": _relays(metrics),
         "overload": _overload(metrics),
@@ -89,7 +97,8 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
 
 
 def _proxy(sources: TopSources) -> Mapping[str, object]:
-    threads = sources.metrics.counters.relay.threads
+    relays = sources.metrics.relays
+    threads = NO_THREADS if relays is None else relays.threads
     return {
         "version": VERSION,
         "relay_threads": threads.count,
@@ -101,8 +110,8 @@ def _proxy(sources: TopSources) -> Mapping[str, object]:
         "accepting": not sources.sessions.accepting.paused,
         "uptime_seconds": sources.uptime_seconds,
         "time": time.time(),
-        "config_reloads": dict(sources.metrics.counters.config_reloads),
-        "config_applied_at": sources.metrics.counters.config_applied_at,
+        "config_reloads": _by_label(sources.metrics, CONFIG_RELOADS),
+        "config_applied_at": sources.metrics.counters[CONFIG_APPLIED_AT].value,
     }
 
 
@@ -140,36 +149,38 @@ def _clients(sources: TopSources) -> Mapping[str, object]:
     return {
         "lookup_mode": len(sources.sessions) - relays,
         "relayed": relays,
-        "accepted": counters.clients.new_connections,
-        "rejected": counters.clients.rejected_connections,
+        "accepted": counters[sessions.ACCEPTED].value,
+        "rejected": counters[listener.REJECTED].value,
         "unbounded_receive_buffers": sources.older_clients,
     }
 
 
 def _spill(metrics: MetricSources) -> Mapping[str, float]:
     """Return the numbers of lists on disk; `limit_bytes` is 0 without a directory."""
-    spill = metrics.counters.spill
-    return {
-        "held_bytes": spill.held_bytes,
-        "limit_bytes": spill.limit_bytes,
-        "files": spill.files,
-        "moved_lists": spill.moved_lists,
-        "written_bytes": spill.written_bytes,
-        "read_bytes": spill.read_bytes,
-        "read_errors": spill.read_errors,
-        **{f"kept_{reason}": count for reason, count in spill.kept.items()},
+    shown = {
+        "held_bytes": space.HELD_BYTES,
+        "limit_bytes": space.LIMIT_BYTES,
+        "files": space.FILES,
+        "moved_lists": moves.MOVED_LISTS,
+        "written_bytes": moves.WRITTEN_BYTES,
+        "read_bytes": read_back.READ_BYTES,
+        "read_errors": read_back.READ_ERRORS,
     }
+    numbers = {name: metrics.counters.reading(metric)[()] for name, metric in shown.items()}
+    return numbers | {f"kept_{reason}": count for reason, count in metrics.counters[spill.KEPT].items()}
 
 
 def _relays(metrics: MetricSources) -> Mapping[str, float]:
     """Return the memory of relays; `pool_limit_bytes` is 0 without a pool."""
-    relay = metrics.counters.relay
-    pool, sockets = relay.pool, relay.socket_memory
+    relays = metrics.relays
+    if relays is None:
+        return {}
+    pool, sockets = relays.pool, relays.weighed
     return {
         "sockets_to_brokers_bytes": sockets.towards_brokers,
         "sockets_to_clients_bytes": sockets.towards_clients,
-        "sockets_limit_bytes": 0 if relay.bound is None else relay.bound.limit_bytes,
-        "sockets_ended": 0 if relay.bound is None else relay.bound.ended,
+        "sockets_limit_bytes": 0 if relays.bound is None else relays.bound.limit_bytes,
+        "sockets_ended": 0 if relays.bound is None else relays.bound.ended,
         "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
         "pool_used_bytes": 0 if pool is None else pool.used_bytes,
         "muted": 0 if pool is None else pool.muted,
@@ -204,12 +215,16 @@ def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
     }
 
 
+def _by_label(metrics: MetricSources, metric: Declared[Numbers]) -> Mapping[str, float]:
+    return {label: number for (label,), number in metrics.counters.reading(metric).items()}
+
+
 def _watches(metrics: MetricSources) -> Mapping[str, float]:
     """Return all metrics of topic-list watches, by their names without the common prefix."""
     found = {}
     for instrument in INSTRUMENTS:
-        if instrument.name.startswith(_WATCH_METRICS):
-            for labels, number in instrument.read(metrics).items():
+        if isinstance(instrument, Declared) and instrument.name.startswith(_WATCH_METRICS):
+            for labels, number in metrics.counters.reading(instrument).items():
                 found["_".join((instrument.name.removeprefix(_WATCH_METRICS), *labels))] = number
     return found
 

@@ -13,12 +13,15 @@ from protocol.command_type import CommandType
 from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
 from proxy.app.memory.budget import summands
-from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.reading import MetricSources
 from proxy.app.ports import ClientPorts
+from proxy.clients.requests import ASKED
 from proxy.config.config import Config
 from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
+from proxy.relay.traffic import RELAY_BYTES
+from proxy.requests.topic_lists.service import ANSWERS
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
@@ -62,7 +65,7 @@ def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> Web
         writes=parts.writes,
         validator=parts.broker_side.web_validator,
         hangup=parts.sockets.hangup,
-        counters=parts.counters.web,
+        counters=parts.counters,
         log=parts.log.of("web"),
         lookups=lookup_ports(parts, ports),
         listening=parts.sockets.listening,
@@ -81,7 +84,7 @@ def _tls_streams(parts: ClientParts) -> "TlsStreams":
     # Only a port with TLS needs this.
     from proxy.net.tls.streams import TlsStreams
 
-    sockets, counters, places = parts.sockets, parts.counters.tls, parts.config.max_concurrent_tls_handshakes
+    sockets, counters, places = parts.sockets, parts.counters, parts.config.max_concurrent_tls_handshakes
     current = sockets.tls_files.web
     return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log.of("net"))
 
@@ -144,14 +147,14 @@ def _minutes(parts: ClientParts, lines: Callable[[], Iterable[AsyncSemaphore]]) 
     counters, memory = parts.counters, parts.memory
 
     def counts() -> Mapping[str, float]:
-        outcomes, asked = counters.requests.list_outcomes, counters.requests.asked
+        outcomes, asked = counters[ANSWERS], {kind: counters[asked].value for kind, asked in ASKED.items()}
         answered = outcomes["answered"]
         return {
             "lists": answered,
             "refused": sum(outcomes.values()) - answered,
             "requests": sum(asked.values()) - asked[CommandType.GET_TOPICS_OF_NAMESPACE],
-            "relayed_to_client": counters.relay.relay_bytes_to_client,
-            "relayed_to_broker": counters.relay.relay_bytes_to_broker,
+            "relayed_to_client": counters[RELAY_BYTES]["to_client"],
+            "relayed_to_broker": counters[RELAY_BYTES]["to_broker"],
         }
 
     def gauges() -> Mapping[str, float]:

@@ -10,5 +10,4 @@ chooses. Names: `resolver.py`, and `name_queries.py` for who waits. Targets: `ta
 `dialer.py` opens the sockets to brokers, and has the TCP options of both sides (`SocketOptions`);
 `proxy/app/broker_side.py` makes one dialer for relays and one for requests, with its PROXY header (a relay's is made
 in `proxy/relay/direct_mode.py`). CONNECT: `connect_frames.py`; for a relay and as a probe `handshake.py`.
-`counters.py` counts.
 """

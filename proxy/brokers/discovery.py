@@ -15,11 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
-from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
+from proxy.core.counters import Counters, counter, counter_by, gauge, gauge_by
 from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
@@ -39,6 +39,25 @@ WAIT_SECONDS: Final = 1.5
 MOST_MEMBERS: Final = 256
 _SHOWN: Final = 4
 _FAILED: Final = (MemberState.DOWN, MemberState.TRIAL)
+BROKERS: Final = gauge_by(
+    "state",
+    "brokers",
+    "Brokers of brokerServiceURL by state: up, down, unknown until they were probed, refusing the proxy itself, or on "
+    "trial after a failure above TCP.",
+)
+REFUSING: Final = gauge(
+    "brokers_refusing",
+    "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
+    "because the proxy lacks its credentials: the state refusing.",
+)
+PROBES: Final = counter_by(
+    "result",
+    "broker_probes",
+    "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
+    "is closed at once.",
+    ("reached", "failed"),
+)
+FAIL_OVERS: Final = counter("broker_fail_overs", "Requests that were sent again, to another broker.")
 
 
 class BrokerChoice(Protocol):
@@ -107,7 +126,7 @@ class Brokers:
         settings: BrokerSettings,
         names: CachingResolver,
         reach: BrokerReach,
-        counters: BrokerCounters,
+        counters: Counters,
         log: Logger,
         loop_budget: LoopBudget,
     ) -> None:
@@ -116,6 +135,8 @@ class Brokers:
         self._names = names
         self._reach = reach
         self._counters = counters
+        counters.show(BROKERS, self.states)
+        counters.show(REFUSING, self.refusing)
         self._log = log
         self._pace = LinePace()
 
@@ -168,7 +189,7 @@ class Brokers:
         """Return the next usable broker, not `avoid` if there is another; None if `pick` would have to wait."""
         chosen = self._members.choose(self._loop.time(), None, avoid)
         if avoid is not None and chosen is not None and chosen != avoid:
-            self._counters.broker_fail_overs += 1
+            self._counters[FAIL_OVERS].value += 1
         return chosen
 
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
@@ -188,7 +209,7 @@ class Brokers:
             if chosen is None:
                 raise BrokerUnavailable(self._why())
         if avoid is not None and chosen != avoid:
-            self._counters.broker_fail_overs += 1
+            self._counters[FAIL_OVERS].value += 1
         return chosen
 
     def __contains__(self, broker: BrokerAddress) -> bool:
@@ -328,7 +349,7 @@ class Brokers:
             own_fault = error
         except BrokerUnavailable as error:
             failure = error
-        self._counters.broker_probes["reached" if failure is None and own_fault is None else "failed"] += 1
+        self._counters[PROBES]["reached" if failure is None and own_fault is None else "failed"] += 1
         if self._members.looked_at(broker, self._loop.time()):
             self._judge(broker, failure, own_fault)
         self._plan()
@@ -356,7 +377,7 @@ class Brokers:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
         except (BrokerUnavailable, TargetRefused) as failure:
             error = str(failure)
-        self._counters.broker_probes["reached" if error is None else "failed"] += 1
+        self._counters[PROBES]["reached" if error is None else "failed"] += 1
         if self._members.probed(broker, began, self._loop.time(), error) is MemberState.UP:
             self._log.info("broker can be reached again", broker=str(broker))
         self._plan()

@@ -13,12 +13,12 @@ from contextlib import suppress
 from typing import Final
 
 from proxy.brokers.broker_list import BrokerList
-from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import interleaved
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, CheckedTarget, TargetValidator
 from proxy.config.keys_table import ConfigKeys
+from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import BrokerUnreachable, TargetInactive, TargetUnknown
 from proxy.core.log import LinePace, Logger
 
@@ -28,6 +28,13 @@ FRESH_SECONDS = 1.0
 NAMES_SECONDS = 5.0
 # Addresses of a host that a client made up: each CONNECT sends a SYN to every one of them.
 MOST_MADE_UP_ADDRESSES: Final = 8
+CREDENTIALS_WITHHELD: Final = counter_by(
+    "path",
+    "credentials_withheld",
+    "Targets refused because they would get credentials of the proxy or its "
+    "clients and are not known to be brokers, by path: relays, redirects of lookups, HTTP.",
+    ("relay", "redirect", "http"),
+)
 
 
 class TargetGate:
@@ -41,7 +48,7 @@ class TargetGate:
         loop: asyncio.AbstractEventLoop,
         brokers: Brokers,
         validator: TargetValidator,
-        counters: BrokerCounters,
+        counters: Counters,
         log: Logger,
         known: KnownBrokers | None = None,
         listed: BrokerList | None = None,
@@ -104,7 +111,7 @@ class TargetGate:
 
     def withheld(self, target: str, path: str) -> None:
         """Count and log that `target` did not get secret credentials; `path` is relay, redirect or http."""
-        self._counters.credentials_withheld[path] += 1
+        self._counters[CREDENTIALS_WITHHELD][path] += 1
         if self._pace.due(self._loop.time(), path):
             self._log.warning(
                 "a target that is not a known broker is refused: it would get credentials of the proxy or its clients",

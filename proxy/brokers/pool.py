@@ -23,11 +23,11 @@ from proxy.auth.identity import AuthenticationFailed
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
+from proxy.core.counters import Counters, counter, counter_by, gauge_by
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -50,6 +50,15 @@ from proxy.net.transport import SharedReadBuffer
 
 # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
 CONNECTIONS_A_KEY: Final = 2
+CONNECTIONS: Final = gauge_by("state", "broker_connections", "Request connections to brokers by state.")
+PAUSES: Final = counter("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.")
+OPEN_FAILURES: Final = counter_by(
+    "cause", "broker_open_failures", "Request connections to brokers that could not be opened, by cause."
+)
+UNANSWERED_QUESTIONS: Final = counter(
+    "unanswered_broker_questions", "Questions that a broker left unanswered on a connection that goes on."
+)
+UNKNOWN_ANSWERS: Final = counter("unknown_broker_answers", "Answers of brokers that no request waited for.")
 
 
 class Purpose(StrEnum):
@@ -143,7 +152,7 @@ class BrokerPool:
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        counters: BrokerCounters,
+        counters: Counters,
         log: Logger,
         limits: PoolLimits,
         connect_frames: ConnectFrames,
@@ -159,6 +168,7 @@ class BrokerPool:
         # Tasks whose question has failed, or that may look for a connection again.
         self._turns = TaskTurns(loop_budget, self._crashed)
         self._counters = counters
+        counters.show(CONNECTIONS, self.states)
         self._log = log
         self._pace = LinePace()
         self._limits = limits
@@ -332,15 +342,15 @@ class BrokerPool:
 
     def connection_paused(self) -> None:
         """Count a pause for memory."""
-        self._counters.broker_connection_pauses += 1
+        self._counters[PAUSES].value += 1
 
     def question_unanswered(self) -> None:
         """Count a question that its broker left unanswered."""
-        self._counters.unanswered_questions += 1
+        self._counters[UNANSWERED_QUESTIONS].value += 1
 
     def unknown_answer(self) -> None:
         """Count an answer that no question waits for."""
-        self._counters.unknown_broker_answers += 1
+        self._counters[UNKNOWN_ANSWERS].value += 1
 
     def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
         """Answer a broker that wants credentials."""
@@ -469,7 +479,7 @@ class BrokerPool:
         self._keys[connection] = key
 
     def _note_failure(self, key: PoolKey, error: Exception) -> None:
-        self._counters.broker_open_failed(_FAILURE_NAMES[type(error)])
+        self._counters[OPEN_FAILURES][_FAILURE_NAMES[type(error)]] += 1
         if isinstance(error, RequestFailed) and self._connect_frames.refused(key.broker, error, key.principal):
             return
         # A broker has no part in credentials that it refuses or that the proxy lacks, nor in a lack of sockets.

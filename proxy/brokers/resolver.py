@@ -27,6 +27,7 @@ from typing import Final
 
 from proxy.brokers.name_queries import Asker, NameAnswer, Query, Slots
 from proxy.brokers.target import RESOLVE_SECONDS
+from proxy.core.counters import counter_by, gauge
 from proxy.core.errors import TargetRefused
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TaskTurns
@@ -39,6 +40,12 @@ MOST_ANSWERS: Final = 256
 # Limits of the memory that unknown clients can fill: the length of a DNS name, and more addresses than any dialer
 # tries.
 LONGEST_NAME: Final = 253
+NAMES: Final = counter_by(
+    "result", "names_resolved", "Resolutions of the host names of brokers and targets, by result."
+)
+HANGING: Final = gauge(
+    "names_hanging", "Threads that resolve a name for longer than 10 s. Nobody can end them; they are bounded."
+)
 MOST_ADDRESSES: Final = 128
 # A name that does not resolve is cached for this part of the time of other answers.
 NEGATIVE_PART: Final = 0.1

@@ -16,11 +16,11 @@ from protocol.errors import ServerError
 from protocol.host_port import host_port
 from proxy.app.broker_side import BrokerSide
 from proxy.app.identities import make_identities
-from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.brokers.pool import PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.errors import (
     BrokerUnavailable,
     ConnectionClosed,
@@ -31,7 +31,6 @@ from proxy.core.errors import (
 )
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
-from proxy.requests.topic_lists.service import OUTCOMES
 
 _WEB_PORTS: Final = {"http": 80, "https": 443}
 # How a handshake ends in which nothing was agreed on; some brokers say nothing.
@@ -93,7 +92,7 @@ def _web_tries(config: Config, side: BrokerSide) -> "Iterator[_Try]":
 @asynccontextmanager
 async def _side_of(config: Config) -> AsyncIterator[BrokerSide]:
     loop, log = asyncio.get_running_loop(), open_log("error", "json")
-    counters = Counters(DisconnectCause, OUTCOMES, lambda error, where: None)
+    counters = Counters()
     loop_budget = LoopBudget(loop, perf_counter)
     sockets = Sockets(config, loop, loop_budget, counters, log)
     identities = make_identities(config, loop, loop_budget, counters, log)

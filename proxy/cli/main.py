@@ -313,8 +313,7 @@ def _serve(options: argparse.Namespace) -> int:
     from proxy.cli.serve import ignore_hangup, run
     from proxy.cli.systemd import manager_of_this_process
     from proxy.core.log import adopt_stdlib_logging, open_log
-    from proxy.core.threads import leave
-    from proxy.telemetry.events.counters import THREAD_NAME
+    from proxy.core.threads import EVENT_LOG, leave
 
     ignore_hangup()
     log = open_log(config.log_level, config.log_format)
@@ -334,7 +333,7 @@ def _serve(options: argparse.Namespace) -> int:
     except SettingFault as fault:
         log.error("cannot start", key=fault.key, detail=fault.problem)
         return BAD_CONFIG
-    leave(code, THREAD_NAME)
+    leave(code, EVENT_LOG)
     return code
 
 

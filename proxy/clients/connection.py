@@ -21,7 +21,7 @@ from protocol.proxy_header import HostPort, ProxyHeader
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import MAX_HANDSHAKE_FRAME_BYTES, UNBOOKED_FRAME_BYTES, LargeFrames
-from proxy.clients.requests import ClientRequests, refusal
+from proxy.clients.requests import REFUSED, REQUESTS, ClientRequests, refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.clients.turns import TurnTaker
@@ -29,7 +29,6 @@ from proxy.core.errors import METHOD_BYTES, DisconnectCause, strangers_cause
 from proxy.core.tasks import TaskScope, call_each, do_nothing
 from proxy.net.output import Output
 from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, peer_name
-from proxy.requests.counters import REQUESTS
 from proxy.requests.lookups import LEAST_OUTSTANDING
 
 FRAME_HEADROOM_BYTES: Final = 10 * 1024
@@ -227,7 +226,7 @@ class ClientConnection(TurnTaker):
         """Decode and route what has arrived; an exception here ends this connection and nothing else."""
         if self.cause is not None:
             return
-        self._services.counters.binary_bytes += nbytes
+        self._services.bytes_read.value += nbytes
         self.received_bytes += nbytes
         self._awaits_pong = False
         self._heard = True
@@ -396,7 +395,7 @@ class ClientConnection(TurnTaker):
         if pongs:
             self.output.ponged()
             self._pass_unanswered(pongs)
-        self._services.counters.binary_ops += pings + pongs
+        self._services.commands.value += pings + pongs
         return pings + pongs > 0
 
     def _pass_unanswered(self, count: int) -> None:
@@ -414,7 +413,7 @@ class ClientConnection(TurnTaker):
 
     def _on_frame(self, frame: Frame) -> None:
         large = self._large.permit
-        self._services.counters.binary_ops += 1
+        self._services.commands.value += 1
         kind = frame.head.command_type
         if kind is None:
             raise MalformedFrame("got a command whose type does not stand first")
@@ -452,7 +451,7 @@ class ClientConnection(TurnTaker):
 
     def refuse(self, kind: int, request_id: int) -> None:
         """Answer a command that is not served here."""
-        self._services.requests.counters.request_refused("not_served")
+        self._services.counters[REFUSED]["not_served"] += 1
         name = _NAMES.get(kind) or f"number {kind}"
         message = f"command {name} is not served on a proxy's lookup connection"
         self.output.send(commands.error(request_id, ServerError.NotAllowedError, message))
@@ -462,7 +461,7 @@ class ClientConnection(TurnTaker):
         request_id = read_request_id(kind, command)
         if kind not in REQUESTS or request_id is None:
             raise error
-        self._services.requests.counters.request_refused("properties")
+        self._services.counters[REFUSED]["properties"] += 1
         message = f"the request has more than {error.most} {error.what}, at most {error.most} are served"
         self.output.send(refusal(kind, request_id, ServerError.NotAllowedError, message))
 

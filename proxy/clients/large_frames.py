@@ -36,7 +36,7 @@ from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.clients.frame_memory import FramePermit
-from proxy.clients.requests import refusal
+from proxy.clients.requests import REFUSED, REQUESTS, refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
 from proxy.core.addresses import host_network
@@ -45,7 +45,6 @@ from proxy.core.tasks import TaskScope
 from proxy.net.output import Output
 from proxy.net.transport import LARGE_READ_BYTES
 from proxy.net.upload_rate import UploadRate
-from proxy.requests.counters import REQUESTS
 from proxy.telemetry.refusals import Stage
 
 # The largest frame before CONNECTED: credentials of a client, those that it may name for another, and all else.
@@ -62,7 +61,7 @@ PLACE_BYTES: Final = 64 * 1024
 # A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives
 # back is room for eight others to show the same.
 STEP_PART: Final = 8
-LARGE_COMMANDS: Final = frozenset({CommandType.CONNECT, *REQUESTS})
+LARGE_COMMANDS: Final[frozenset[int]] = frozenset({CommandType.CONNECT, *REQUESTS})
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
 # Commands with content of their own; all other requests are questions.
 WITH_CONTENT: Final = frozenset({CommandType.GET_OR_CREATE_SCHEMA, CommandType.AUTH_RESPONSE})
@@ -226,7 +225,7 @@ class LargeFrames:
     # --- the frame's head --------------------------------------------------------------------------
 
     @property
-    def _served(self) -> frozenset[CommandType]:
+    def _served(self) -> frozenset[int]:
         return LARGE_COMMANDS if self._services.authentication is None else LARGE_COMMANDS_WITH_CREDENTIALS
 
     def on_head(self, head: FrameHead) -> None:
@@ -257,7 +256,7 @@ class LargeFrames:
 
     def _refuse_size(self, kind: int, head: FrameHead, request_id: int) -> None:
         """Refuse a PING, or an answer to a question that nobody asked, of a size that none has."""
-        self._services.requests.counters.request_refused("too_large")
+        self._services.counters[REFUSED]["too_large"] += 1
         name = CommandType(kind).name
         message = f"command {name} has {head.frame_bytes} bytes, at most {UNBOOKED_FRAME_BYTES} are served"
         self._sender.output.send(commands.error(request_id, ServerError.NotAllowedError, message))

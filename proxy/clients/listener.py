@@ -9,12 +9,11 @@ from protocol import commands
 from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
-from proxy.clients.counters import ClientCounters
 from proxy.clients.sessions import NoPlace, Sessions
+from proxy.core.counters import ACCEPT_PAUSES, DISCONNECTS, Counters, upstream
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.net.counters import NetCounters
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.proxy_headers import AwaitedHeaders, HeaderWaits
 from proxy.net.trusted_balancers import TrustedBalancers
@@ -29,6 +28,9 @@ ACCEPTS_A_TURN: Final = 16
 # As many may send their PROXY header although there is no place, if by their address they may get one.
 REFUSAL_LINGER_SECONDS: Final = 1.0
 MOST_LINGERING: Final = 256
+
+
+REJECTED: Final = upstream("rejected_connections", "Client connections refused by a limit on their number.")
 
 
 class _Refused(asyncio.Protocol):
@@ -63,8 +65,7 @@ class Listener:
         self,
         loop: asyncio.AbstractEventLoop,
         sessions: Sessions,
-        counters: ClientCounters,
-        net_counters: NetCounters,
+        counters: Counters,
         log: Logger,
         options: SocketOptions,
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
@@ -77,7 +78,6 @@ class Listener:
         self._waits = waits
         self._sessions = sessions
         self._counters = counters
-        self._net_counters = net_counters
         self._log = log
         self._options = options
         self._make_client = make_client
@@ -104,7 +104,7 @@ class Listener:
     def _new_headers(self) -> AwaitedHeaders:
         sessions = self._sessions
         return AwaitedHeaders(
-            self._loop, lambda: sessions.handshake_seconds, self._admit, self._waits, self._net_counters, self._log
+            self._loop, lambda: sessions.handshake_seconds, self._admit, self._waits, self._counters, self._log
         )
 
     def bound_received(self, size: int) -> None:
@@ -163,11 +163,10 @@ class Listener:
         cause = refusal.cause
         self._counters.disconnected(cause)
         # Operators who pause know what is turned away: upstream's counter, and its alert, are about limits.
-        self._counters.rejected_connections += cause is DisconnectCause.CONNECTION_LIMIT
+        rejected = self._counters[REJECTED]
+        rejected.value += cause is DisconnectCause.CONNECTION_LIMIT
         if self._pace.due(self._loop.time(), cause):
-            count = self._counters.rejected_connections
-            if cause is DisconnectCause.PAUSED:
-                count = self._counters.shared.disconnects[cause]
+            count = self._counters[DISCONNECTS][cause] if cause is DisconnectCause.PAUSED else rejected.value
             self._log.warning("clients refused", reason=refusal.text, connections=count)
         if self._tls is not None or len(self._lingering) >= MOST_LINGERING:
             # A client with TLS cannot read an ERROR before its handshake.
@@ -206,5 +205,5 @@ class Listener:
             self._lingering.discard(refused)
 
     def _note_pause(self, error: OSError) -> None:
-        self._counters.shared.accept_pauses += 1
+        self._counters[ACCEPT_PAUSES].value += 1
         self._log.warning("accepting paused", reason=error.strerror, seconds=ACCEPT_PAUSE_SECONDS)

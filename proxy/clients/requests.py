@@ -18,15 +18,15 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.clients.frame_memory import FramePermit
+from proxy.core.counters import PREFIX, Counters, Declared, Number, counter_by, upstream
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
 from proxy.requests.client import TurnClient
-from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
-from proxy.requests.topic_lists.service import ListRequest, TopicListService
+from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder, request_record
 from proxy.telemetry.refusals import RefusalLog
 
@@ -35,6 +35,28 @@ from proxy.telemetry.refusals import RefusalLog
 LISTS_AT_ONCE: Final = 2
 # Lists of one connection that are under way in all: lists on disk hold no memory, but files and tasks.
 LISTS_WITH_THOSE_ON_DISK: Final = 16
+# The commands that are requests, served in lookup mode. Upstream's proxy does not show the last of these counts.
+ASKED: Final[dict[int, Declared[Number]]] = {
+    CommandType.LOOKUP: upstream("lookup_requests", "Topic lookups requested."),
+    CommandType.PARTITIONED_METADATA: upstream("partitions_metadata_requests", "Partition metadata requested."),
+    CommandType.GET_TOPICS_OF_NAMESPACE: upstream("get_topics_of_namespace_requests", "Topic lists requested."),
+    CommandType.GET_SCHEMA: upstream("get_schema_requests", "Schemas requested."),
+    CommandType.GET_OR_CREATE_SCHEMA: upstream("get_or_create_schema_requests", "Schemas to be created."),
+}
+REQUESTS: Final = tuple(ASKED)
+REJECTED: Final[dict[int, Declared[Number]]] = {
+    kind: upstream(
+        f"rejected_{ASKED[kind].name.removeprefix(PREFIX)}",
+        f"{what} refused by the limit on requests in work.",
+        better="the limit counts requests until their answers",
+    )
+    for kind, what in {
+        CommandType.LOOKUP: "Topic lookups",
+        CommandType.PARTITIONED_METADATA: "Partition metadata requests",
+        CommandType.GET_TOPICS_OF_NAMESPACE: "Topic list requests",
+    }.items()
+}
+REFUSED: Final = counter_by("reason", "refused_requests", "Requests refused before a broker was asked, by reason.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +64,7 @@ class RequestServices:
     """The services that answer the requests of all clients."""
 
     loop: asyncio.AbstractEventLoop
-    counters: RequestCounters
+    counters: Counters
     lookups: LookupService
     topic_lists: TopicListService
     loop_budget: LoopBudget
@@ -134,8 +156,7 @@ class ClientRequests:
 
         Topic lists beyond LISTS_AT_ONCE wait for their turn. The request has waited in line `since` then, if it has.
         """
-        counters = self._services.counters
-        counters.asked[command.type] += 1
+        self._services.counters[ASKED[command.type]].value += 1
         if command.type == CommandType.GET_TOPICS_OF_NAMESPACE:
             return self._serve_list(command, raw, large, since)
         lookups = self._services.lookups
@@ -186,8 +207,9 @@ class ClientRequests:
 
     def _reject(self, command: pb.BaseCommand) -> None:
         services = self._services
-        services.counters.rejected[command.type] += 1
-        services.counters.request_refused("too_many")
+        if command.type in REJECTED:
+            services.counters[REJECTED[command.type]].value += 1
+        services.counters[REFUSED]["too_many"] += 1
         full = services.lookups.full()
         services.refusals.note_over_limit(full, self._client.name, _subject(command))
         request_id = commands.request_id_of(command)
@@ -196,7 +218,7 @@ class ClientRequests:
     def _refuse_late(self, command: pb.BaseCommand) -> None:
         """Refuse a request whose client has given up by now: a broker must not be asked for it."""
         services, late = self._services, self._services.lookups.late()
-        services.counters.request_refused("too_late")
+        services.counters[REFUSED]["too_late"] += 1
         services.refusals.note_over_limit(late, self._client.name, _subject(command))
         request_id = commands.request_id_of(command)
         self._client.output.send(refusal(command.type, request_id, late.code, late.message))
@@ -217,7 +239,7 @@ class ClientRequests:
         waiting, self._waiting_lists = self._waiting_lists, None
         self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
-            self._services.counters.list_ended("cancelled")
+            self._services.counters[ANSWERS]["cancelled"] += 1
             if entry.record is NO_RECORD:
                 entry.held.release()
             else:
@@ -286,7 +308,7 @@ class ClientRequests:
     def _list_ended(self, asked: ListRequest, held: _Held) -> None:
         if not asked.begun:
             # The client left in the iteration of the loop in which its request came.
-            self._services.counters.list_ended("cancelled")
+            self._services.counters[ANSWERS]["cancelled"] += 1
             asked.record.cancelled()
         if held.on_disk:
             self._lists_on_disk -= 1

@@ -5,17 +5,17 @@ Rule: these classes hold references and numbers and make no decisions.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.clients.counters import ClientCounters
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
+from proxy.core.counters import BINARY_BYTES, Counters, Number, upstream
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -78,6 +78,9 @@ class SessionRegistry(Protocol):
         """Called when a relayed client is gone."""
 
 
+BINARY_OPS: Final = upstream("binary_ops", "Commands of lookup-mode clients.")
+
+
 @dataclass(slots=True)
 class ClientServices:
     """The services of client connections; `limits` is replaced when the configuration changes."""
@@ -85,7 +88,7 @@ class ClientServices:
     loop: asyncio.AbstractEventLoop
     shared: SharedReadBuffer
     hangup: HangupWatcher
-    counters: ClientCounters
+    counters: Counters
     limits: ClientLimits
     direct: AsyncSemaphore
     # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns by
@@ -102,3 +105,9 @@ class ClientServices:
     fairness_keys: FairnessKeys
     send_buffers: SendBuffers
     authentication: ClientAuthentication | None = None
+    # Each read and each command counts: not even a look-up by the declaration.
+    bytes_read: Number = field(init=False)
+    commands: Number = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bytes_read, self.commands = self.counters[BINARY_BYTES], self.counters[BINARY_OPS]

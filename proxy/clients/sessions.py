@@ -15,11 +15,11 @@ from protocol.errors import ServerError
 from proxy.clients.accepting import Accepting
 from proxy.clients.clock import ExpiryQueue, Wheel
 from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog, Ended
-from proxy.clients.counters import ClientCounters
 from proxy.clients.newcomers import Newcomers
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
+from proxy.core.counters import Counters, gauge, upstream
 from proxy.core.errors import DisconnectCause
 from proxy.core.key_members import KeySizes
 from proxy.core.log import LinePace, Logger
@@ -63,6 +63,11 @@ _QUIET: Final = frozenset(
 )
 # No write watch logs the end of a relay.
 _STALLED_RELAY: Final = "the peer acknowledged nothing for tcpUserTimeoutMillis"
+ACTIVE: Final = upstream("active_connections", "Client connections open now.", "gauge")
+ACCEPTED: Final = upstream("new_connections", "Client connections accepted.")
+ACCEPTING_PAUSED: Final = gauge(
+    "accepting_paused", "1: an operator has paused accepting, new clients are turned away; 0: they are taken."
+)
 
 
 class NoPlace(NamedTuple):
@@ -117,9 +122,7 @@ def _periods(limits: SessionLimits) -> tuple[int, int]:
 class Sessions:
     """All client connections, from accept to end."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, counters: ClientCounters, log: Logger, limits: SessionLimits
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
         self._loop = loop
         self._counters = counters
         self._log = log
@@ -151,7 +154,8 @@ class Sessions:
         self._giving_way: dict[Session, Ended] = {}
         # Whether an operator has paused accepting.
         self.accepting = Accepting(loop, log)
-        counters.paused = lambda: self.accepting.paused
+        counters.show(ACCEPTING_PAUSED, lambda: float(self.accepting.paused))
+        counters.show(ACTIVE, lambda: len(self._addresses))
         # None until somebody sets it: unit tests need none.
         self.connection_log: ConnectionLog | None = None
         # Another process accepts at the same address: clients that were accepted here are served here, so far.
@@ -239,7 +243,7 @@ class Sessions:
 
     def add(self, session: "ClientSession | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
-        self._counters.new_connections += 1
+        self._counters[ACCEPTED].value += 1
         self.registry.add(session, since)
         self._add(session, session.client_address)
         self._clients.add(session)
@@ -421,7 +425,6 @@ class Sessions:
         self._addresses[session] = address
         self._per_network.grow(self._network(address))
         self._crowds.arrived(address)
-        self._counters.active_connections = len(self._addresses)
         self._emptied.clear()
 
     def _remove(self, session: Session, cause: DisconnectCause, client: str = "", detail: str = "") -> None:
@@ -460,7 +463,6 @@ class Sessions:
         self._aged.pop(session, None)
         self._unwatch(session)
         self._uncount(address)
-        self._counters.active_connections = len(self._addresses)
         number, since = (0, 0.0) if entry is None else (entry.id, entry.since)
         return Ended(address, number, since, mode)
 

@@ -6,5 +6,5 @@ This room knows no Pulsar, no socket and no configuration key. May import: `limi
 `log_level.py`: levels for a time, `secrets.py`: what is hidden. Turns: `loop_budget.py`, `task_turns.py`, `lanes.py`.
 `threads.py`: calls that block; `files.py`: files with a bound. `process_memory.py`: memory by the kernel. `native.py`:
 the extension, and the texts if it does not fit. `registry.py`, `key_members.py`, `addresses.py`: what their
-names say; `counters.py`; `version.py`.
+names say; `instrument.py` and `counters.py`: metrics, declared where they are counted; `version.py`.
 """

@@ -1,51 +1,158 @@
-"""The counters of hot paths: plain integers, which `proxy.app.metrics` reads for the exports.
+"""Numbers that count, each declared by the module that counts, and the numbers of one proxy by declaration.
 
-Rule: counting costs an attribute assignment, no call and no lock, because everything runs on one event loop. Only
-counts with labels go through a method. Each room has a class of counters of its own in its `counters.py`; this module
-has the counts that several rooms make. No `counters.py` imports a metrics library.
+Rule: a module declares its counters as constants (`SPILLED = counter("spill_lists", "Lists that ...")`) and counts with
+`counters[SPILLED].value += 1`, or `counters[KEPT][reason] += 1` by label. On a hot path the part keeps the number in an
+attribute, so that counting costs an attribute assignment: no call and no lock, because everything runs on one event
+loop. Whoever knows a number anyway shows it (`counters.show`). The table of `proxy.app.metrics` lists the declarations.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+from proxy.core.errors import DisconnectCause
+from proxy.core.instrument import Instrument, Kind, Readings, Unit
+
+PREFIX: Final = "pulsar_proxy_"
 
 
-class SharedCounters:
-    """The counts that several rooms make.
+class Number:
+    """A number of a metric without labels."""
 
-    `causes` are exported as 0 until they happen, so that a rate over them starts at the first event. `report` is called
-    with each internal error (for the log).
+    __slots__ = ("value",)
+
+    def __init__(self, value: float = 0) -> None:
+        self.value = value
+
+
+class Numbers(dict[Any, float]):
+    """Numbers by label, or by a tuple of labels; one that was not counted yet is 0."""
+
+    def __missing__(self, label: object) -> float:
+        return 0
+
+
+N = TypeVar("N", Number, Numbers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Declared(Instrument, Generic[N]):
+    """A metric that is counted; `start` makes its numbers for a proxy."""
+
+    start: Callable[[], N]
+
+
+def counter(name: str, text: str, unit: Unit = "") -> Declared[Number]:
+    """Declare a counter without labels; `name` is without prefix and `_total`."""
+    # Exporters tell whole numbers from others: a sum of seconds has a fraction from the start.
+    start = partial(Number, 0.0) if unit == "seconds" else Number
+    return Declared(PREFIX + name, "counter", text, start, unit=unit)
+
+
+def gauge(name: str, text: str, unit: Unit = "") -> Declared[Number]:
+    """Declare a gauge without labels."""
+    return Declared(PREFIX + name, "gauge", text, Number, unit=unit)
+
+
+def counter_by(
+    labels: str | tuple[str, ...], name: str, text: str, values: Iterable[Any] = (), unit: Unit = ""
+) -> Declared[Numbers]:
+    """Declare a counter with labels; `values` are exported as 0 until they happen.
+
+    So a rate over them starts at the first event.
     """
+    return Declared(PREFIX + name, "counter", text, _numbers(values), labels=_tuple(labels), unit=unit)
 
-    __slots__ = ("_report", "accept_pauses", "disconnects", "internal_errors")
 
-    def __init__(self, causes: Iterable[str] = (), report: Callable[[BaseException, str], None] | None = None) -> None:
+def gauge_by(labels: str | tuple[str, ...], name: str, text: str, unit: Unit = "") -> Declared[Numbers]:
+    """Declare a gauge with labels; a label without a number is absent."""
+    return Declared(PREFIX + name, "gauge", text, Numbers, labels=_tuple(labels), unit=unit)
+
+
+def _numbers(values: Iterable[Any]) -> Callable[[], Numbers]:
+    start = {value if isinstance(value, tuple) else str(value): 0 for value in values}
+    return lambda: Numbers(start)
+
+
+def _tuple(labels: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (labels,) if isinstance(labels, str) else labels
+
+
+def upstream(name: str, text: str, kind: Kind = "counter", better: str = "") -> Declared[Number]:
+    """Declare a metric that upstream's proxy has too, exactly under its name."""
+    unit: Unit = "bytes" if name.endswith("_bytes") else ""
+    created = kind == "counter"
+    return Declared(PREFIX + name, kind, text, Number, unit=unit, created=created, better=better, origin="pulsar")
+
+
+# What several rooms count.
+BINARY_BYTES: Final = upstream(
+    "binary_bytes",
+    "Bytes read from clients, and from brokers for relayed clients.",
+    better="always current; upstream's counter moves in steps of a GiB while it splices",
+)
+ACCEPT_PAUSES: Final = counter("accept_pauses", "Pauses in accepting clients for lack of file descriptors or memory.")
+DISCONNECTS: Final = counter_by(
+    "cause", "disconnects", "Connections of clients and brokers that ended, by cause.", DisconnectCause
+)
+INTERNAL_ERRORS: Final = counter_by(
+    "where", "internal_errors", "Unexpected exceptions, by part of the proxy; each is in the log."
+)
+
+
+class Counters:
+    """The numbers of a proxy since its start; `report` is called with each internal error, to log it."""
+
+    __slots__ = ("_numbers", "_report", "_shown")
+
+    def __init__(self, report: Callable[[BaseException, str], None] | None = None) -> None:
         self._report = report
-        self.accept_pauses = 0
-        self.disconnects: dict[str, int] = dict.fromkeys(map(str, causes), 0)
-        self.internal_errors: dict[str, int] = {}
+        self._numbers: dict[Instrument, Any] = {}
+        self._shown: dict[Instrument, Callable[[], float | Mapping[str, float]]] = {}
+
+    def __getitem__(self, declared: Declared[N]) -> N:
+        found: N | None = self._numbers.get(declared)
+        if found is None:
+            found = self._numbers[declared] = declared.start()
+        return found
+
+    def show(self, declared: Declared[N], read: Callable[[], float | Mapping[str, float]]) -> None:
+        """Read a number from now on where its owner keeps it; numbers by label as a mapping."""
+        self._shown[declared] = read
+
+    def reading(self, declared: Declared[N]) -> Readings:
+        """Return a number for each tuple of label values."""
+        shown = self._shown.get(declared)
+        found = self[declared] if shown is None else shown()
+        if isinstance(found, Mapping):
+            return {label if isinstance(label, tuple) else (label,): number for label, number in found.items()}
+        return {(): found.value if isinstance(found, Number) else found}
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection of a client or broker."""
-        self.disconnects[cause] = self.disconnects.get(cause, 0) + 1
+        self[DISCONNECTS][cause] += 1
 
     def internal_error(self, error: BaseException, where: str) -> None:
         """Count an unexpected exception, and report it."""
-        self.internal_errors[where] = self.internal_errors.get(where, 0) + 1
+        self[INTERNAL_ERRORS][word(where)] += 1
         if self._report is not None:
             self._report(error, where)
 
 
 class RoomCounters:
-    """The counters of one room; change the attributes directly."""
+    """The counters of overload control, which keeps numbers of its own; change the attributes directly."""
 
     __slots__ = ("shared",)
 
-    def __init__(self, shared: SharedCounters | None = None) -> None:
-        self.shared = SharedCounters() if shared is None else shared
-
-    def disconnected(self, cause: str) -> None:
-        """Count the end of a connection of a client or broker."""
-        self.shared.disconnected(cause)
+    def __init__(self, shared: Counters | None = None) -> None:
+        self.shared = Counters() if shared is None else shared
 
     def internal_error(self, error: BaseException, where: str) -> None:
         """Count an unexpected exception, and report it."""
         self.shared.internal_error(error, where)
+
+
+def word(text: str) -> str:
+    """Return a text as one word, for a label."""
+    return "_".join("".join(char if char.isalnum() else " " for char in text).lower().split())

@@ -13,6 +13,10 @@ T = TypeVar("T")
 MOST_OF_A_NAME: Final = 64
 
 
+# Names of the threads that write events begin with this; internal errors of the event log are counted under it.
+EVENT_LOG: Final = "event log"
+
+
 class NoThread(OSError):
     """A call did not run, because no thread could be started for it: RLIMIT_NPROC, pids.max, or no memory."""
 

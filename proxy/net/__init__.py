@@ -10,6 +10,6 @@ readers are closed, `owed.py` how much memory the lists of clients that stand st
 Senders: `upload_rate.py` measures; `proxy/clients/upload_watch.py` and `proxy/web/forward/uploads.py` close.
 `proxy_headers.py` reads the PROXY header of accepted clients (its format is `protocol/proxy_header.py`),
 `trusted_balancers.py` says whose. Sockets to brokers are opened in `proxy/brokers/dialer.py`; `dial_places.py` has the
-places for hosts that clients make up. `counters.py` counts.
+places for hosts that clients make up.
 May import: `core`, `config`, `auth`, `telemetry`. Start with `transport.py`, then `output.py` and `pump.py`.
 """

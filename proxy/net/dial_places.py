@@ -14,6 +14,7 @@ from typing import Final, Self
 from limiter.clock import Clock
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from proxy.core.counters import counter, gauge_by
 from proxy.core.key_members import KeyMembers, SiteSizes
 
 # Sockets of one dial at a time.
@@ -23,6 +24,12 @@ DESCRIPTORS_PART: Final = 8
 MOST_DIALS: Final = 2048
 # A SYN that is lost is sent again after a second: a host that answers has answered by then.
 LEAST_DIAL_SECONDS: Final = 2.0
+DIALS: Final = gauge_by(
+    "state",
+    "target_dials",
+    "Connections that are opened to hosts which clients make up, by state; they take turns by address.",
+)
+GIVEN_UP: Final = counter("target_dials_given_up", "Such connections that had to end after 2 s because others waited.")
 
 
 class DialPlace:

@@ -20,9 +20,10 @@ import struct
 import sys
 import termios
 from contextlib import suppress
+from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
-from proxy.net.counters import EndedReset, NetCounters
+from proxy.core.counters import Counters, counter_by, gauge
 
 STALL_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
@@ -43,6 +44,26 @@ _MEMINFO: Final = struct.Struct("=9I")
 _RECEIVED, _FORWARD, _QUEUED = 0, 4, 5
 # SO_LINGER for an RST: what is unsent is dropped.
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+class EndedReset(StrEnum):
+    """Why a peer was reset that had not taken all bytes of a connection that has ended."""
+
+    STALLED = "stalled"
+    TOO_LONG = "too_long"
+    NO_ROOM = "no_room"
+
+
+ENDED_SOCKETS: Final = gauge(
+    "ended_sockets", "Sockets of connections that have ended, for whose peers the kernel still has much to send."
+)
+ENDED_BYTES: Final = gauge("ended_socket_bytes", "Memory in the kernel of these sockets.", "bytes")
+ENDED_RESETS: Final = counter_by(
+    "reason",
+    "ended_socket_resets",
+    "Peers that were reset because they had not taken all bytes of a connection that has ended, by reason.",
+    EndedReset,
+)
 
 
 class Left(NamedTuple):
@@ -142,12 +163,14 @@ class Closing(Protocol):
 class EndedSockets:
     """Keeps the sockets, looks at each once a second, and closes or resets those that are done or have to go."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, counters: NetCounters) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters) -> None:
         self.quota = EndedQuota(LEAST_BYTES)
         self._counters = counters
         self._loop = loop
         # By a number of ours: that of a descriptor is used again.
         self._last_number = 0
+        counters.show(ENDED_SOCKETS, lambda: len(self))
+        counters.show(ENDED_BYTES, lambda: self.quota.used_bytes)
         self._sockets: dict[int, socket.socket] = {}
         # Transports that hold bytes or a descriptor of the same socket: the FIN has to wait for them.
         self._closing: dict[int, Closing] = {}
@@ -197,7 +220,6 @@ class EndedSockets:
                 await asyncio.sleep(0)
         self.quota.looked_at_all(now)
         self._dropped = bytearray()
-        self._tell()
 
     def close(self) -> None:
         """Close all: the process ends, and the kernel sends what is left."""
@@ -215,9 +237,8 @@ class EndedSockets:
             self._release(number)
             return number
         for gone in self.quota.add(number, left, self._loop.time()):
-            self._counters.ended_resets[EndedReset.NO_ROOM] += 1
+            self._counters[ENDED_RESETS][EndedReset.NO_ROOM] += 1
             self._reset(gone)
-        self._tell()
         return number
 
     def _look(self, number: int, now: float) -> None:
@@ -228,7 +249,7 @@ class EndedSockets:
         if left is None or (why is not None and not left.unsent):
             self._release(number)
         elif why is not None:
-            self._counters.ended_resets[why] += 1
+            self._counters[ENDED_RESETS][why] += 1
             self._reset(number)
 
     def _left(self, number: int, sock: socket.socket) -> Left | None:
@@ -270,7 +291,3 @@ class EndedSockets:
         self.quota.remove(number)
         self._closing.pop(number, None)
         self._sockets.pop(number).close()
-        self._tell()
-
-    def _tell(self) -> None:
-        self._counters.ended_sockets, self._counters.ended_bytes = len(self._sockets), self.quota.used_bytes

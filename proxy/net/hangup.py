@@ -10,7 +10,7 @@ import select
 from collections.abc import Callable
 from typing import Final
 
-from proxy.net.counters import NetCounters
+from proxy.core.counters import Counters
 from proxy.net.ended_sockets import EndedSockets
 
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
@@ -22,9 +22,9 @@ class HangupWatcher:
 
     __slots__ = ("_callbacks", "_epoll", "_loop", "ended")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, counters: NetCounters | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters | None = None) -> None:
         self._loop = loop
-        self.ended = EndedSockets(loop, counters or NetCounters())
+        self.ended = EndedSockets(loop, counters or Counters())
         self._epoll = select.epoll()
         self._callbacks: dict[int, Callable[[bool], None]] = {}
         loop.add_reader(self._epoll.fileno(), self._dispatch)

@@ -19,11 +19,11 @@ from typing import Final
 from protocol.errors import MalformedFrame
 from protocol.proxy_header import HeaderReader, ProxyHeader
 from proxy.core.addresses import host_network
+from proxy.core.counters import Counters, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.key_members import KeyMembers
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, do_nothing
-from proxy.net.counters import NetCounters
 
 PEEK_BYTES: Final = 512
 
@@ -32,6 +32,9 @@ SILENT_SECONDS: Final = 1.0
 
 # The last argument is the loop's time of the accept, from which the handshake's time-out runs until CONNECT.
 Admit = Callable[[socket.socket, str, ProxyHeader | None, float], None]
+AWAITED_HEADERS: Final = gauge(
+    "client_awaited_headers", "Connections whose PROXY header has not arrived yet (haProxyProtocolEnabled)."
+)
 
 
 async def read_proxy_header(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> ProxyHeader | None:
@@ -100,8 +103,9 @@ class AwaitedHeader:
 class HeaderWaits:
     """The connections of all ports whose headers are awaited, by the network of their sockets' addresses."""
 
-    def __init__(self, counters: NetCounters) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
+        counters.show(AWAITED_HEADERS, lambda: len(self))
         self._members: KeyMembers[str, AwaitedHeader] = KeyMembers()
 
     def __len__(self) -> int:
@@ -110,12 +114,10 @@ class HeaderWaits:
     def add(self, address: str, awaited: AwaitedHeader) -> None:
         """Add a connection accepted from an address."""
         self._members.add(host_network(address), awaited)
-        self._counters.awaited_headers = len(self)
 
     def remove(self, awaited: AwaitedHeader) -> None:
         """Remove a connection; a second call does nothing."""
         self._members.remove(awaited)
-        self._counters.awaited_headers = len(self)
 
     def end_for(self, address: str, now: float) -> bool:
         """End a connection for a newcomer of an address; return False if the newcomer has to go."""
@@ -148,7 +150,7 @@ class AwaitedHeaders:
         seconds: Callable[[], float],
         admit: Admit,
         waits: HeaderWaits,
-        counters: NetCounters,
+        counters: Counters,
         log: Logger,
     ) -> None:
         self._loop = loop

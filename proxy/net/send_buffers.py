@@ -19,9 +19,9 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from proxy.config.config import Config
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
+from proxy.core.counters import Counters, counter, gauge
 from proxy.core.tasks import call_each
 from proxy.net.buffers.kernel_memory import KernelMemory
-from proxy.net.counters import NetCounters
 
 TCP_WMEM: Final = Path("/proc/sys/net/ipv4/tcp_wmem")
 # A part of the sum is for answers that have waited in vain: a buffer of this size, which is quick on every network. On
@@ -40,6 +40,20 @@ TRIM_SECONDS: Final = 1.0
 TRIMS_A_TURN: Final = 250
 # The size of a buffer that is never changed: that of a connection which has ended, or which the kernel sizes.
 _FIXED: Final = 1 << 62
+BUFFER_LIMIT_BYTES: Final = gauge(
+    "client_send_buffer_limit_bytes",
+    "Kernel memory that the send buffers of all lookup-mode connections may fill, as the kernel counts it.",
+    "bytes",
+)
+MEMORY_USED_BYTES: Final = gauge(
+    "client_send_memory_used_bytes",
+    "Kernel memory that send buffers of lookup-mode connections may fill beyond small ones (clientSocketSendMemoryMB).",
+    "bytes",
+)
+SMALL_BUFFER_ANSWERS: Final = counter(
+    "client_small_buffer_answers",
+    "Large answers whose writing began with a smaller send buffer, because that memory was used up.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +195,18 @@ class _WaitingAnswer(NamedTuple):
 
 
 class SendBuffers:
-    """Make and count the send buffers of all lookup-mode connections (`counters.client_send_buffer_bytes`)."""
+    """Make and count the send buffers of all lookup-mode connections."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        counters: NetCounters,
+        counters: Counters,
         settings: SendSettings,
         tcp_wmem: Path = TCP_WMEM,
     ) -> None:
         self.settings = settings
-        self.memory = counters.send_memory = KernelMemory(settings.memory_bytes)
+        self.memory = KernelMemory(settings.memory_bytes)
+        counters.show(MEMORY_USED_BYTES, lambda: self.memory.used_bytes)
         self._loop = loop
         self._counters = counters
         self._tcp_wmem = tcp_wmem
@@ -263,7 +278,7 @@ class SendBuffers:
             buffer.waiter.set_result(None)
 
     def _count(self, buffer: SendBuffer, size: int) -> None:
-        self._counters.client_send_buffer_bytes += size - buffer.size
+        self._counters[BUFFER_LIMIT_BYTES].value += size - buffer.size
         buffer.size = self._sizes.setdefault(size, size)
 
     def _leave_to_kernel(self, buffer: SendBuffer) -> None:
@@ -305,7 +320,7 @@ class SendBuffers:
 
     def _go_without(self, buffer: SendBuffer) -> None:
         """Set a buffer of middle size if there is one, for an answer that has waited in vain."""
-        self._counters.small_buffer_answers += 1
+        self._counters[SMALL_BUFFER_ANSWERS].value += 1
         if buffer.asked_bytes < MIDDLE_BYTES:
             buffer.have(min(MIDDLE_BYTES, self.settings.buffer_bytes))
 

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from proxy.config.config import Config
+from proxy.core.counters import Counters, counter, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
-from proxy.net.counters import NetCounters
 from proxy.net.owed import OwedBound, OwedLists
 
 RATE_WINDOW_SECONDS: Final = 10.0
@@ -58,6 +58,20 @@ _KEYS: Final = {
     DisconnectCause.WRITE_STALLED: "topicListWriteStallTimeoutMillis",
     DisconnectCause.READS_TOO_SLOWLY: "topicListWriteMinBytesPerSecond",
 }
+WRITERS: Final = gauge("client_writers", "Clients with unsent data at the last check; the check runs once a second.")
+STALLED_READERS: Final = gauge(
+    "client_stalled_readers", "Clients with unsent data that have taken no byte for more than a second."
+)
+WRITERS_KERNEL_BYTES: Final = gauge(
+    "client_writers_kernel_bytes",
+    "Bytes in the kernel for clients with unsent data that these have not acknowledged.",
+    "bytes",
+)
+EVICTED_BYTES: Final = counter(
+    "client_evicted_bytes",
+    "Unsent bytes, the kernel's included, of clients that were disconnected for not reading.",
+    "bytes",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,7 +335,7 @@ class WriteWatch:
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        counters: NetCounters,
+        counters: Counters,
         limits: WriteLimits,
         log: Logger,
     ) -> None:
@@ -389,7 +403,8 @@ class WriteWatch:
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
         counters = self._counters
-        counters.writers, counters.stalled_readers, counters.writers_kernel_bytes = writers, stalled, kernel_bytes
+        counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
+        counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
         if (bound := self.owed_bound) is not None and self.limits.min_bytes_per_second:
             await self._end_owing(owed, bound.most_owed, self._direct, time)
             await self._end_owing(held_up, bound.most_held_up, self._heap, time)
@@ -462,7 +477,7 @@ class WriteWatch:
         except Exception as error:
             writer.crashed(error)
             return
-        self._counters.evicted_bytes += under_way
+        self._counters[EVICTED_BYTES].value += under_way
         evictions = self._evictions.setdefault(cause, _Evictions())
         evictions.clients += 1
         evictions.size += under_way

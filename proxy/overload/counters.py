@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from proxy.core.counters import RoomCounters, SharedCounters
+from proxy.core.counters import Counters, RoomCounters
 
 SIGNALS = ("proxy", "brokers", "backlog")
 
@@ -50,7 +50,7 @@ class OverloadCounters(RoomCounters):
         "view",
     )
 
-    def __init__(self, shared: SharedCounters | None = None) -> None:
+    def __init__(self, shared: Counters | None = None) -> None:
         super().__init__(shared)
         # The `OverloadControl` that runs; whoever reads says so, as its module imports this one.
         self.view: Any = None

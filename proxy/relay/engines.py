@@ -16,9 +16,11 @@ from proxy.relay.memory.sockets import (
     SocketMemorySampler,
     bound_unsent,
 )
+from proxy.relay.threads import NO_THREADS, RelayThreads
 
 if TYPE_CHECKING:
     from proxy.relay.memory.bound import SocketBound
+    from proxy.relay.memory.pool import RelayPool
     from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.small_relay import SmallEngine
@@ -36,12 +38,18 @@ class RelayEngines:
         *,
         unsent_bytes: int = 0,
         windows: "ReceiveWindows | None" = None,
+        threads: RelayThreads = NO_THREADS,
+        pool: "RelayPool | None" = None,
     ) -> None:
         self._engine = engine
         self._unsent_bytes = unsent_bytes
         self.slots = slots
         self.native = native
         self._windows = windows
+        self.threads = threads
+        # The memory that relays share; None without a limit.
+        self.pool = pool
+        self._sampler: SocketMemorySampler | None = None
         # The bound in sum for the kernel memory of sockets; None without a limit.
         self.bound: SocketBound | None = None
 
@@ -60,7 +68,14 @@ class RelayEngines:
 
     def sampler(self, relays: Callable[[], Iterable[Relay]]) -> SocketMemorySampler:
         """Return what adds the kernel memory of `relays` up each second, and keeps its bound."""
-        return SocketMemorySampler(relays, self.socket_memory, None if self.bound is None else self.bound.look)
+        look = None if self.bound is None else self.bound.look
+        self._sampler = SocketMemorySampler(relays, self.socket_memory, look)
+        return self._sampler
+
+    @property
+    def weighed(self) -> SocketMemory:
+        """The kernel memory of all relayed sockets, at the last look."""
+        return NO_SOCKET_MEMORY if self._sampler is None else self._sampler.last
 
     def received_memory(self) -> ReceivedMemory:
         """Return what sockets of the threads have received and nobody has read."""

@@ -20,8 +20,7 @@ from limiter.permit import Permit
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
-from proxy.relay.counters import WatchOvershoot
-from proxy.relay.watch_limits import FrameMatch, WatchLimits
+from proxy.relay.watch_limits import PAUSE_SECONDS, PAUSES, FrameMatch, WatchLimits, WatchOvershoot
 from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
 from proxy.telemetry.events.recorder import RequestOrigin
 
@@ -198,7 +197,7 @@ class FramePermits:
     def _start_waiting(self, size: int) -> None:
         assert not self.waiting, "while frames wait nothing is passed, so nothing can drain and ask again"
         self.waiting = True
-        self._limits.counters.watch.pauses += 1
+        self._limits.counters[PAUSES].value += 1
         if self._scope is None:
             self._scope = TaskScope(self._holder.crashed)
         self._scope.start(self._wait(size))
@@ -219,7 +218,7 @@ class FramePermits:
             self.waiting = False
             # Pauses without a gap, with a hundred watchers on a connection, would outlast its keep-alive.
             self._next_pause = now + (now - began)
-            limits.counters.watch.pause_seconds += now - began
+            limits.counters[PAUSE_SECONDS].value += now - began
         if permit is not None:
             self._let_pass(permit)
         else:

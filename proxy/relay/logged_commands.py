@@ -8,8 +8,8 @@ on without it.
 from collections.abc import Hashable
 from typing import Final
 
+from proxy.core.counters import Counters
 from proxy.core.loop_budget import LoopBudget
-from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import Direction
 from proxy.relay.native_api import CommandTap
 from proxy.relay.relay_log import RelayTap
@@ -22,7 +22,7 @@ class LoggedCommands:
     """Takes the commands of one relay for its tap."""
 
     def __init__(
-        self, source: CommandTap, tap: RelayTap, turns: LoopBudget, network: Hashable, counters: RelayCounters
+        self, source: CommandTap, tap: RelayTap, turns: LoopBudget, network: Hashable, counters: Counters
     ) -> None:
         self.source = source
         self._tap = tap

@@ -5,16 +5,22 @@ The numbers are the extension's; `ENGINE_ABI` in `proxy/core/native.py` and in
 topic lists, too (`proxy/net/away.py`).
 """
 
-from enum import IntEnum
+from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets
 from proxy.net.away import BodyThreads
-from proxy.relay.counters import Truncation
 
 if TYPE_CHECKING:
     from proxy.net.tls.session import TlsSession
+
+
+class Truncation(StrEnum):
+    """Where a stream ended without close_notify: by a crash of the peer, or by somebody on the way."""
+
+    INSIDE_FRAME = "inside_frame"
+    BETWEEN_FRAMES = "between_frames"
 
 
 class PairEvent(IntEnum):

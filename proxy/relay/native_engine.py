@@ -8,15 +8,15 @@ notices a thread that stands still.
 import asyncio
 import os
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from proxy.core.counters import Counters, counter
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.threads import in_thread, start_thread
 from proxy.net.away import BodyOwner
 from proxy.net.ended_sockets import EndedSockets
-from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import RelayOrder
 from proxy.relay.hand_over import HandOver
 from proxy.relay.logged_commands import LoggedCommands
@@ -25,7 +25,10 @@ from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
-from proxy.relay.watch_limits import FrameMatch, WatchLimits
+from proxy.relay.watch_limits import UNWALKABLE, FrameMatch, WatchLimits
+
+if TYPE_CHECKING:
+    from proxy.relay.memory.pool import RelayPool
 
 # Events that are taken at once: each takes 5 to 50 us. Permits are asked for in turns, beside the requests of clients.
 EVENTS_A_STEP: Final = 16
@@ -37,6 +40,7 @@ LOOKS_A_TURN: Final = 100
 STUCK_SECONDS: Final = 5.0
 LOOKS_UNTIL_STUCK: Final = 2
 _STOPPER: Final = "relay stop"
+REFUSALS: Final = counter("relay_native_refusals", "Relays that ended because the native engine had no room for them.")
 
 
 class NativeEngine:
@@ -50,7 +54,7 @@ class NativeEngine:
         loop: asyncio.AbstractEventLoop,
         make_pairs: Callable[[], NativePairs],
         loop_budget: LoopBudget,
-        counters: RelayCounters,
+        counters: Counters,
         watch: WatchLimits,
         ended: EndedSockets,
         bodies: BodyOwner,
@@ -58,6 +62,7 @@ class NativeEngine:
         on_died: Callable[[int], None],
         slots: TopicSlots | None = None,
         relay_log: RelayLog | None = None,
+        pool: "RelayPool | None" = None,
     ) -> None:
         self.loop = loop
         self.counters = counters
@@ -70,6 +75,7 @@ class NativeEngine:
         self._bodies = bodies
         self._log = log
         self._relay_log = relay_log
+        self._pool = pool
         self._on_died = on_died
         self._pace = LinePace()
         self._relays: dict[int, NativeRelay] = {}
@@ -97,8 +103,8 @@ class NativeEngine:
         self._running = True
         self.loop.add_reader(self.pairs.event_fd, self.dispatch)
         self._bodies.threads_started(self.pairs)
-        if self.counters.pool is not None:
-            self.counters.pool.use(self.pairs.pool)
+        if self._pool is not None:
+            self._pool.use(self.pairs.pool)
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> NativeRelay:
         """Return the relay of two connections."""
@@ -142,12 +148,12 @@ class NativeEngine:
 
     def refused(self, error: Exception) -> None:
         """Count and log a relay for which the threads have no room."""
-        self.counters.native_refusals += 1
+        self.counters[REFUSALS].value += 1
         if self._pace.due(self.loop.time()):
             self._log.warning(
                 "relay ended: the native engine has no room",
                 detail=os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error),
-                refused=self.counters.native_refusals,
+                refused=self.counters[REFUSALS].value,
             )
 
     # --- events -------------------------------------------------------------------------------------
@@ -208,7 +214,7 @@ class NativeEngine:
         elif kind == PairEvent.PASSED:
             relay.on_passed(FrameMatch(second, third, fourth))
         elif kind == PairEvent.UNWALKABLE:
-            self.counters.watch.unwalkable += 1
+            self.counters[UNWALKABLE].value += 1
         elif kind == PairEvent.ENDED:
             self._open_frames.pop(relay, None)
             if first == PairEnd.PANIC:
@@ -293,8 +299,8 @@ class NativeEngine:
             self._running = False
             await in_thread(self.pairs.stop, _STOPPER, None)
             self.loop.remove_reader(self.pairs.event_fd)
-            if self.counters.pool is not None:
-                self.counters.pool.close()
+            if self._pool is not None:
+                self._pool.close()
             while events := self.pairs.events(EVENTS_A_STEP):
                 self._handle_all(events)
             # A thread that died may not have told of its pairs and bodies.
@@ -309,6 +315,6 @@ class NativeEngine:
         if self._running:
             self._running = False
             self.loop.remove_reader(self.pairs.event_fd)
-            if self.counters.pool is not None:
-                self.counters.pool.close()
+            if self._pool is not None:
+                self._pool.close()
             start_thread(self.pairs.stop, _STOPPER)

@@ -9,10 +9,10 @@ from collections.abc import Hashable
 from functools import partial
 from typing import Final, Protocol
 
+from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.transport import peer_name
-from proxy.relay.counters import RelayCounters, WatchOvershoot
 from proxy.relay.engine import (
     NOT_PAUSED,
     Direction,
@@ -34,15 +34,22 @@ from proxy.relay.native_api import (
     NativePairs,
     PairEnd,
     PairRecord,
+    Truncation,
     linger_millis,
 )
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
-from proxy.relay.watch_limits import FrameMatch, WatchLimits
+from proxy.relay.watch_limits import OVERSHOOTS, FrameMatch, WatchLimits, WatchOvershoot
 
 _NO_PAIR: Final = 0
 _ENDED_BY_BROKER: Final = frozenset({PairEnd.BROKER_FIN, PairEnd.BROKER_ERROR})
+TRUNCATED_STREAMS: Final = counter_by(
+    "place",
+    "relay_truncations",
+    "Relayed TLS streams that ended without close_notify, by where they ended.",
+    Truncation,
+)
 
 
 class PairOwner(Protocol):
@@ -53,7 +60,7 @@ class PairOwner(Protocol):
     pairs: NativePairs
     watch: WatchLimits
     slots: TopicSlots | None
-    counters: RelayCounters
+    counters: Counters
 
     def register(self, relay: "NativeRelay", to_client: bytes, to_broker: bytes) -> int | None:
         """Return the number of the relay's new pair; None if the engine has no room: the pair is closed."""
@@ -363,7 +370,7 @@ class NativeRelay:
         limits = self._engine.watch
         limits.count(match)
         if limits.enabled:
-            limits.counters.watch.overshoots[WatchOvershoot.TOO_MANY] += match.successes + match.updates
+            limits.counters[OVERSHOOTS][WatchOvershoot.TOO_MANY] += match.successes + match.updates
 
     def on_ended(self, end: PairEnd, to_broker: int, to_client: int, unanswered: int) -> None:
         """Count the last bytes, release the permit, and tell that the relay is over."""
@@ -372,7 +379,7 @@ class NativeRelay:
         self.pair = _NO_PAIR
         for bit, truncation in TRUNCATIONS.items():
             if unanswered & bit:
-                self._engine.counters.truncations[truncation] += 1
+                self._engine.counters[TRUNCATED_STREAMS][truncation] += 1
         if self._permits is not None:
             self._cause = None if end in _ENDED_BY_BROKER else cause
             self._permits.ended(passed=bool(unanswered & PASSED_AT_END))

@@ -13,11 +13,11 @@ import socket
 from dataclasses import dataclass
 from typing import Final
 
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import DISSOLVE_SECONDS, Endpoint, SharedReadBuffer, peer_name
-from proxy.relay.counters import RelayCounters
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelayOrder, RelaySnapshot, stops_the_clock
 from proxy.relay.memory.sockets import SocketMemory, memory_of
 from proxy.relay.traffic import RelayRates, RelayTraffic
@@ -36,7 +36,7 @@ class SmallEngine:
     shared: SharedReadBuffer
     hangup: HangupWatcher
     loop_budget: LoopBudget
-    counters: RelayCounters
+    counters: Counters
     buffer: memoryview
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> "SmallRelay":

@@ -1,10 +1,18 @@
 """The traffic of one relay, for every engine: its bytes, rates, idle time and age. No I/O, no clock."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from proxy.core.counters import BINARY_BYTES, Counters, counter_by
 from proxy.net import ended_sockets
-from proxy.relay.counters import RelayCounters
+
+RELAY_BYTES: Final = counter_by(
+    "direction",
+    "relay_bytes",
+    "Bytes relayed between clients and brokers, by direction.",
+    ("to_broker", "to_client"),
+    "bytes",
+)
 
 
 class RelayRates(NamedTuple):
@@ -32,7 +40,7 @@ class RelayTraffic:
         "to_client_bytes",
     )
 
-    def __init__(self, counters: RelayCounters, now: float, read_timeout_seconds: float) -> None:
+    def __init__(self, counters: Counters, now: float, read_timeout_seconds: float) -> None:
         self._counters = counters
         self._idle_since = self._rates_since = now
         self._seen = self._rated_bytes = self._rated_reads = 0
@@ -46,9 +54,10 @@ class RelayTraffic:
     def add(self, to_broker: int, to_client: int) -> None:
         """Count bytes that have moved since the last call."""
         counters = self._counters
-        counters.relay_bytes_to_broker += to_broker
-        counters.relay_bytes_to_client += to_client
-        counters.binary_bytes += to_broker + to_client
+        by_direction = counters[RELAY_BYTES]
+        by_direction["to_broker"] += to_broker
+        by_direction["to_client"] += to_client
+        counters[BINARY_BYTES].value += to_broker + to_client
         self.to_broker_bytes += to_broker
         self.to_client_bytes += to_client
 

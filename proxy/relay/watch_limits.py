@@ -5,11 +5,12 @@ goes on scanning, but acquires no permits while `enabled` is false; a relay that
 its position within a frame is unknown. A pause under way keeps its length.
 """
 
+from enum import StrEnum
 from typing import Final, NamedTuple, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.config.config import Config
-from proxy.relay.counters import RelayCounters, WatchOvershoot
+from proxy.core.counters import Counters, counter, counter_by
 from proxy.telemetry.events.recorder import Recorder
 
 # Frames for watchers take at most this part of direct memory, a quarter: their permits count bytes that are within the
@@ -17,6 +18,44 @@ from proxy.telemetry.events.recorder import Recorder
 SHARE_PART: Final = 4
 # The broker is not read while a frame waits: longer would delay its messages and PINGs more than memory is worth.
 LONGEST_PAUSE_SECONDS: Final = 1.0
+
+
+class WatchOvershoot(StrEnum):
+    """Why a frame for a topic-list watcher passed without a permit, or lost its permit before it had passed."""
+
+    PAUSE_OVER = "pause_over"
+    PAUSED_BEFORE = "paused_before"
+    QUEUE_FULL = "queue_full"
+    SHARE = "share"
+    INSIDE_FRAME = "inside_frame"
+    HELD_TOO_LONG = "held_too_long"
+    BROKER_GONE = "broker_gone"
+    CLOSED = "closed"
+    # The native engine asks at most 1,000 times a second for one connection.
+    TOO_MANY = "too_many"
+
+
+FRAMES: Final = counter_by(
+    "kind",
+    "watch_frames",
+    "Frames of topic-list watchers relayed to clients; any list of scalable topics counts as update.",
+    ("success", "update"),
+)
+FRAME_BYTES: Final = counter("watch_bytes", "Bytes of frames for topic-list watchers relayed to clients.", "bytes")
+PAUSES: Final = counter("watch_pauses", "Pauses in reading a relayed broker until a watcher's frame got direct memory.")
+PAUSE_SECONDS: Final = counter(
+    "watch_pause_seconds", "Total length of the pauses in reading relayed brokers for watchers' frames.", "seconds"
+)
+OVERSHOOTS: Final = counter_by(
+    "reason",
+    "watch_overshoots",
+    "Frames of watchers that passed without a permit, or whose permit was released before they had passed.",
+    WatchOvershoot,
+)
+UNWALKABLE: Final = counter(
+    "watch_unwalkable",
+    "Relayed connections whose broker sent bytes that are no frames; watch limits end for such a connection.",
+)
 
 
 class FrameMatch(NamedTuple):
@@ -60,7 +99,7 @@ class WatchLimits:
     def __init__(
         self,
         direct: AsyncSemaphore,
-        counters: RelayCounters,
+        counters: Counters,
         *,
         window_bytes: int,
         enabled: bool,
@@ -77,7 +116,7 @@ class WatchLimits:
         self.recorder: Recorder | None = None
 
     @classmethod
-    def of(cls, config: Config, direct: AsyncSemaphore, counters: RelayCounters) -> Self:
+    def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
         """Return the limits of a configuration."""
         settings = WatchSettings.of(config)
         return cls(
@@ -102,11 +141,11 @@ class WatchLimits:
 
     def count(self, match: FrameMatch) -> None:
         """Count the watch frames that were found in one read."""
-        watch = self.counters.watch
-        watch.successes += match.successes
-        watch.updates += match.updates
-        watch.frame_bytes += match.frame_bytes
+        frames = self.counters[FRAMES]
+        frames["success"] += match.successes
+        frames["update"] += match.updates
+        self.counters[FRAME_BYTES].value += match.frame_bytes
 
     def overshot(self, why: WatchOvershoot) -> None:
         """Count watch frames that pass without a permit, or whose permit is released before they have passed."""
-        self.counters.watch.overshoots[why] += 1
+        self.counters[OVERSHOOTS][why] += 1

@@ -6,7 +6,7 @@ schemas, `maxConcurrentLookupRequests` and its texts) and `forwarding.py` (how t
 `topic_lists/service.py`; `schemas.py` has GET_SCHEMA, `validation.py` has requests that are refused unasked.
 `broker_turns.py`: turns of clients at a broker. `request_bytes.py`: memory for commands. `reader_shares.py`: shares of
 direct memory for clients that have not shown that they read, for lists, schemas and HTTP. `arriving.py`: answers whose
-bytes do not come. `client.py`: the client as requests see it. `counters.py` counts.
+bytes do not come. `client.py`: the client as requests see it.
 The parts are made in `proxy/app/client_services.py`. Redirects over HTTP are bounded in
 `proxy/web/forward/redirects.py`.
 """

@@ -16,6 +16,7 @@ The decisions have no I/O and no clock of their own; the owner calls `sweep` onc
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from proxy.core.counters import Number
 from proxy.core.errors import QuestionUnanswered
 from proxy.net.write_watch import LONGEST_STEP_SECONDS
 
@@ -52,7 +53,7 @@ class ArrivingAnswers:
     `kind` is what an answer is called in its error; `given_up` is called for each.
     """
 
-    def __init__(self, kind: str, given_up: Callable[[], None]) -> None:
+    def __init__(self, kind: str, given_up: Number) -> None:
         self._kind = kind
         self._given_up = given_up
         self._watched: dict[ArrivingAnswer, _Arrival] = {}
@@ -92,7 +93,7 @@ class ArrivingAnswers:
 
     def _give_up(self, answer: ArrivingAnswer) -> None:
         # The asking task takes the answer out of these books, in the next iteration of the loop.
-        self._given_up()
+        self._given_up.value += 1
         answer.failed(
             QuestionUnanswered(
                 f"the broker sent a {self._kind} too slowly while others waited for its memory"

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 
 from limiter.fair_line import Entry, FairLine
 from proxy.brokers.target import BrokerAddress
-from proxy.requests.counters import RequestCounters
+from proxy.core.counters import Counters, gauge
 
 # So many answers of a broker in the same data center take some tenths of a second; a thousand questions that take 10 ms
 # each are still 100,000 a second.
@@ -26,6 +26,9 @@ MANY_OUTSTANDING: Final = 2
 
 # The network of a client, and the connection: its id, so that nothing here keeps a client that has left.
 Asker = tuple[str, int]
+LOOKUPS_WAITING: Final = gauge(
+    "lookups_waiting", "Lookups that wait for their turn at a broker: 1,000 at a time, in turns by address."
+)
 
 
 class Turn(NamedTuple):
@@ -119,8 +122,8 @@ class _AtBroker:
 class BrokerTurns:
     """The questions at each broker, and the questions that wait for their turn."""
 
-    def __init__(self, counters: RequestCounters) -> None:
-        self._counters = counters
+    def __init__(self, counters: Counters) -> None:
+        self._waiting = counters[LOOKUPS_WAITING]
         self._at_brokers: dict[BrokerAddress, _AtBroker] = {}
 
     def __len__(self) -> int:
@@ -141,12 +144,12 @@ class BrokerTurns:
 
     def wait(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
         """Put a question of `asker` in line, which `try_begin` gave no turn."""
-        self._counters.lookups_waiting += 1
+        self._waiting.value += 1
         return self._at_brokers[broker].push(asker, waiter)
 
     def give_up(self, broker: BrokerAddress, asker: Asker, entry: Entry[TurnWaiter]) -> None:
         """Remove a question that waits, and whose turn has not come."""
-        self._counters.lookups_waiting -= 1
+        self._waiting.value -= 1
         self._at_brokers[broker].remove(asker, entry)
 
     def release(self, turn: Turn, asker: Asker) -> None:
@@ -154,7 +157,7 @@ class BrokerTurns:
         at = self._at_brokers[turn.broker]
         following = at.end(turn, asker)
         if following is not None:
-            self._counters.lookups_waiting -= 1
+            self._waiting.value -= 1
             following.turn_came(turn)
         elif at.idle:
             del self._at_brokers[turn.broker]

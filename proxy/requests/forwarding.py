@@ -25,15 +25,16 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskScope, call_each
 from proxy.net.output import Output
 from proxy.requests.broker_turns import Asker, BrokerTurns, Turn, TurnWaiter
 from proxy.requests.client import ClientView
-from proxy.requests.counters import RequestCounters
 
 # An iteration lets so many requests go on, some 30 us each: what makes them ready charges the loop's budget for them.
 READY_A_TURN: Final = 64
+FAILED: Final = counter_by("kind", "failed_requests", "Requests other than topic lists that got an error.")
 
 
 class Releasable(Protocol):
@@ -138,7 +139,7 @@ class Forwarder:
     __slots__ = ("_counters", "_picks", "brokers", "deadlines", "pool", "ready", "turns")
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: BrokerChoice, counters: RequestCounters
+        self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: BrokerChoice, counters: Counters
     ) -> None:
         self.pool = pool
         self.brokers = brokers
@@ -166,7 +167,7 @@ class Forwarder:
 
     def failure(self, error: Exception, where: str) -> RequestFailed:
         """Count a request that failed with `error`, and return the failure for its client."""
-        self._counters.request_failed(where)
+        self._counters[FAILED][where] += 1
         if not isinstance(error, ProxyError | PermitAcquireError | TimeoutError):
             self._counters.internal_error(error, where)
         return request_failure(error)

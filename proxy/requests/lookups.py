@@ -20,10 +20,10 @@ from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.pool import BrokerPool
 from proxy.brokers.target import BrokerAddress, parse_address
+from proxy.core.counters import Counters
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.requests.broker_turns import Asker
 from proxy.requests.client import TurnClient
-from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
 from proxy.requests.validation import check_get_or_create_schema
 
@@ -255,7 +255,7 @@ class LookupService:
         pool: BrokerPool,
         brokers: BrokerChoice,
         concurrency: AsyncSemaphore,
-        counters: RequestCounters,
+        counters: Counters,
         timeout_seconds: float,
         *,
         tls: bool = False,

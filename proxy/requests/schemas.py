@@ -5,6 +5,7 @@ its size: without a share the answer is passed over, the request waits for one, 
 """
 
 import asyncio
+from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -20,15 +21,20 @@ from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters, counter
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
-from proxy.requests.counters import RequestCounters
+from proxy.requests.forwarding import FAILED
 from proxy.requests.lookups import Slot
 from proxy.requests.reader_shares import AnswerShare, ReaderShares
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.refusals import RefusalLog, Stage
+
+GIVEN_UP: Final = counter(
+    "schemas_given_up", "Schemas given up because a broker sent them too slowly while others waited for direct memory."
+)
 
 
 class SchemaService:
@@ -41,7 +47,7 @@ class SchemaService:
         brokers: BrokerChoice,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
-        counters: RequestCounters,
+        counters: Counters,
         refusals: RefusalLog,
         timeout_seconds: float,
         fairness_keys: FairnessKeys,
@@ -59,7 +65,7 @@ class SchemaService:
         self._shares = shares
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingAnswers("schema", counters.schema_given_up)
+        self.arriving = ArrivingAnswers("schema", counters[GIVEN_UP])
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""
@@ -168,7 +174,7 @@ class SchemaService:
         return self._limiter.direct.short or self._shares.short
 
     def _fail(self, client: ClientView, request: pb.CommandGetSchema, error: Exception) -> None:
-        self._counters.request_failed("get schema")
+        self._counters[FAILED]["get schema"] += 1
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):
             memory = self._shares.that_refused(error) or self._limiter.direct

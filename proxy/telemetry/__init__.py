@@ -3,6 +3,6 @@
 `refusals.py`: the outcome, the client's error text and the paced log line of a refusal, by stage. `durations.py`:
 quantiles and buckets. `heavy_hitters.py`: who uses most memory. `tenants.py`: lists by tenant. `limiter_metrics.py`:
 waits at a limiter.
-Each room counts in a module `counters` of its own; the table of metrics is in `proxy.app.metrics`. May import: `core`,
-`config`, `auth`. Start with `refusals.py`.
+What is counted is declared where it is counted (`proxy.core.counters`); the table of metrics is in
+`proxy.app.metrics`. May import: `core`, `config`, `auth`. Start with `refusals.py`.
 """

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Final
 
 from protocol.errors import MalformedFrame
 from proxy.core.addresses import host_network
+from proxy.core.counters import ACCEPT_PAUSES, Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope, do_nothing
 from proxy.net.listen.accept_loop import AcceptLoop
 from proxy.net.proxy_headers import peeked_header, read_proxy_header
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.forward.settings import WebLimits
-from proxy.web.http.counters import WebCounters
 
 if TYPE_CHECKING:
     from proxy.net.tls.streams import TlsStreams
@@ -64,7 +64,7 @@ class HttpListener:
     def __init__(
         self,
         server: "HttpServer",
-        counters: WebCounters,
+        counters: Counters,
         limits: WebLimits,
         *,
         tls: "TlsStreams | None" = None,
@@ -145,4 +145,4 @@ class HttpListener:
         return connection
 
     def _count_pause(self, _: OSError) -> None:
-        self._counters.shared.accept_pauses += 1
+        self._counters[ACCEPT_PAUSES].value += 1

@@ -17,6 +17,7 @@ from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -35,7 +36,6 @@ from proxy.web.forward.routes import RouteTable
 from proxy.web.forward.settings import METRICS_CONNECTIONS, CurrentTls, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
-from proxy.web.http.counters import WebCounters
 from proxy.web.http.gate import Gate
 from proxy.web.pages import METRICS_PAGES, PageTable
 
@@ -70,7 +70,7 @@ class WebParts:
     writes: WriteWatch
     validator: TargetValidator
     hangup: HangupWatcher
-    counters: WebCounters
+    counters: Counters
     log: Logger
     lookups: BrokerPorts
     withheld: Callable[[str, str], None]

@@ -25,16 +25,15 @@ from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
 from proxy.web.http.connection_places import ConnectionPlaces
-from proxy.web.http.errors import JSON, HttpRefused, retry_after
-from proxy.web.http.gate import Gate
-from proxy.web.http.places import Place
+from proxy.web.http.errors import JSON, REFUSED, HttpRefused, count_answer, retry_after
+from proxy.web.http.gate import IN_WORK, Gate
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import SERVER_PAGE, Access, Page, PageAnswer, PageRequest, PageTable
 
 if TYPE_CHECKING:
+    from proxy.core.counters import Counters
     from proxy.web.forward.reverse_proxy import ReverseProxy
     from proxy.web.forward.websockets import WebSocketTunnels
-    from proxy.web.http.counters import WebCounters
 
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100
@@ -56,7 +55,7 @@ class Site:
         pages: PageTable,
         routes: RouteTable,
         gate: Gate,
-        counters: "WebCounters",
+        counters: "Counters",
         access: AccessLog,
         hangup: HangupWatcher,
         *,
@@ -73,6 +72,7 @@ class Site:
         self._routes = routes
         self._gate = gate
         self._counters = counters
+        counters.show(IN_WORK, lambda: gate.in_work)
         self._access = access
         self._hangup = hangup
         self._guard = guard
@@ -248,27 +248,22 @@ class Site:
     async def _pass_on(
         self, reverse_proxy: "ReverseProxy", request: web.BaseRequest, entry: AccessEntry, destination: Destination
     ) -> web.StreamResponse:
-        try:
-            with _Watched(self._hangup, request), self._with_place(request) as admitted:
-                # Authenticate before the gate: unknown clients must not take its places from known clients.
-                await self._authenticate(request, entry, token_in_query=not destination.to_third_party)
-                is_socket = self._tunnels is not None and self._tunnels.asked_for(request)
-                slashed = destination.with_slash(request.raw_path)
-                if slashed is not None and request.method in ("GET", "HEAD") and not is_socket:
-                    self._counters.answered(302)
-                    return self._finished(web.Response(status=302, headers={"Location": slashed}))
-                # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
-                visit = Visit(entry.client.turn_key, request.content)
-                with await self._gate.enter(visit) as place:
-                    admitted()
-                    self._counters.in_work = self._gate.in_work
-                    async with visit.endable():
-                        if self._tunnels is not None and is_socket:
-                            leave = partial(self._leave_gate, place)
-                            return await self._tunnels.serve(request, entry.client, destination, leave)
-                        return await reverse_proxy.serve(request, entry.client, destination, visit)
-        finally:
-            self._counters.in_work = self._gate.in_work
+        with _Watched(self._hangup, request), self._with_place(request) as admitted:
+            # Authenticate before the gate: unknown clients must not take its places from known clients.
+            await self._authenticate(request, entry, token_in_query=not destination.to_third_party)
+            is_socket = self._tunnels is not None and self._tunnels.asked_for(request)
+            slashed = destination.with_slash(request.raw_path)
+            if slashed is not None and request.method in ("GET", "HEAD") and not is_socket:
+                count_answer(self._counters, 302)
+                return self._finished(web.Response(status=302, headers={"Location": slashed}))
+            # `_Watched` cancels this request when its client leaves, so it leaves the gate's queue as well.
+            visit = Visit(entry.client.turn_key, request.content)
+            with await self._gate.enter(visit) as place:
+                admitted()
+                async with visit.endable():
+                    if self._tunnels is not None and is_socket:
+                        return await self._tunnels.serve(request, entry.client, destination, place.release)
+                    return await reverse_proxy.serve(request, entry.client, destination, visit)
 
     @contextmanager
     def _with_place(self, request: web.BaseRequest) -> Iterator[Callable[[], None]]:
@@ -288,13 +283,9 @@ class Site:
         finally:
             server.asks(connection)
 
-    def _leave_gate(self, place: Place) -> None:
-        place.release()
-        self._counters.in_work = self._gate.in_work
-
     def _refusal(self, request: web.BaseRequest, entry: AccessEntry, refused: HttpRefused) -> web.StreamResponse:
-        self._counters.request_refused(refused.kind)
-        self._counters.answered(refused.status)
+        self._counters[REFUSED][refused.kind] += 1
+        count_answer(self._counters, refused.status)
         entry.reason = refused.detail
         response = web.Response(status=refused.status, body=refused.body, content_type=JSON)
         for name, value in refused.headers:

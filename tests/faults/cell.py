@@ -28,6 +28,7 @@ from tests.support.faults.carried import Carried
 from tests.support.faults.kinds import End, Fault, Kind, Point
 from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import tasks_of_the_proxy
 
 # The last bytes of a direction take a second at the rate.
@@ -245,5 +246,11 @@ class _Run:
     def _causes(self) -> Counter[str]:
         """Give the causes of ends so far; an answer over HTTP that breaks off has a counter of its own."""
         counters = self._at.stage.proxy.counters
-        refused = {f"http_{kind}": count for kind, count in counters.web.refused.items()}
-        return Counter({**counters.shared.disconnects, **refused, "http_cut_answers": counters.web.cut_answers})
+        refused = {f"http_{kind}": count for kind, count in counted_by(counters, "http_refused_requests").items()}
+        return Counter(
+            {
+                **counted_by(counters, "disconnects"),
+                **refused,
+                "http_cut_answers": counted(counters, "http_cut_answers"),
+            }
+        )

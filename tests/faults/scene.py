@@ -27,6 +27,7 @@ from tests.support.brokers.raw_broker import handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.faults.proxy import FaultProxy
 from tests.support.patience import patient, patient_millis
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import Stage, open_files, staged, tasks_of_the_proxy
 
 TOPICS: Final = 1000
@@ -123,11 +124,11 @@ class Scene:
         return {
             **stage.books(),
             "pairs of threads": 0 if native is None else len(native),
-            "requests over HTTP": stage.proxy.counters.web.in_work,
-            "tunnels": stage.proxy.counters.web.tunnels,
+            "requests over HTTP": counted(stage.proxy.counters, "http_requests_in_work"),
+            "tunnels": counted(stage.proxy.counters, "http_tunnels"),
             "HTTP connections": self.http_connections,
             "tasks": len([name for name in tasks_of_the_proxy() if not name.startswith("EmbeddedBroker")]),
-            "internal errors": sum(stage.proxy.counters.shared.internal_errors.values()),
+            "internal errors": sum(counted_by(stage.proxy.counters, "internal_errors").values()),
             # A connection to a broker that others may use has the proxy's socket, two of its way, and the broker's.
             "descriptors": len(open_files()) - sum(len(one.ends) for one in carried) * 2,
         }

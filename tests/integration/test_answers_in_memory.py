@@ -12,6 +12,7 @@ import pytest
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.clients.async_client import AsyncClient, Closed, schema_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -150,12 +151,12 @@ async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_
         stage.proxy.spill.space.key_cap_percent = 60
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
-        assert stage.proxy.counters.spill.files == 1
+        assert counted(stage.proxy.counters, "spill_files") == 1
         await slow.ask_topics(namespace(1))
         await stage.until(lambda: stage.direct.held >= LIST_BYTES, "a list behind the list on disk")
         await pass_by(stage, range(30))
         quick = await waiting_for_direct(stage, 2)
-        await stage.until(lambda: stage.proxy.counters.spill.kept["no_space"], "no place on the disk")
+        await stage.until(lambda: counted(stage.proxy.counters, "spill_kept", "no_space"), "no place on the disk")
         await pass_by(stage, range(30, 32))
         assert stage.caused("reads_too_slowly") == 1
         await has_list(quick)
@@ -188,7 +189,7 @@ async def test_lists_that_can_move_to_disk_hold_half_of_memory_and_newcomers_pas
         slow = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(SLOW)]
         for number, client in enumerate(slow):
             await client.ask_topics(namespace(number))
-        await stage.until(lambda: stage.proxy.counters.spill.moved_lists >= SLOW // 4, "lists on disk")
+        await stage.until(lambda: counted(stage.proxy.counters, "spill_lists") >= SLOW // 4, "lists on disk")
         await listed(await stage.connected(), SLOW)
         assert stage.unproven.held <= stage.unproven.limit
         assert stage.direct.held <= 3 * stage.direct.limit // 4

@@ -29,6 +29,7 @@ from tests.support.auth.tls import PemFiles, server_context
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import AsyncClient, connect_frame, schema_frame
+from tests.support.proxies.counted import counted_by
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 from tests.support.web.fake_web_broker import fake_web_broker, fine
 
@@ -161,7 +162,7 @@ async def test_a_broker_that_never_ends_its_questions_is_left() -> None:
 async def probed(broker: TalkingBroker, **keys: Any) -> AsyncIterator[Mapping[str, object]]:
     """Run a proxy that no client asks, and yield its row of the broker after the probe."""
     async with plain(broker, brokerIdleProbeIntervalMillis=3_600_000, **keys) as (stage, _):
-        await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+        await stage.until(lambda: any(counted_by(stage.proxy.counters, "broker_probes").values()), "a probe")
         yield stage.proxy.broker_side.brokers.shown()[0]
 
 

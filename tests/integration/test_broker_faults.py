@@ -17,6 +17,7 @@ from tests.support.brokers.raw_broker import (
 )
 from tests.support.clients.async_client import AsyncClient, lookup_frame, schema_frame, topics_frame
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     TOPIC,
@@ -60,7 +61,7 @@ async def test_a_question_nobody_answers_is_given_up_and_frees_its_slot() -> Non
         assert stage.broker.record.topic_questions == 2
         # The broker answers PINGs, so its connection goes on.
         assert stage.caused("broker_silent") == 0
-        assert stage.proxy.counters.brokers.unanswered_questions == 2
+        assert counted(stage.proxy.counters, "unanswered_broker_questions") == 2
         stage.broker.script.silent.clear()
         stage.give_up_after(30.0)
         assert len((await client.topics(namespace(0))).topics) == TOPICS
@@ -89,7 +90,7 @@ async def test_a_list_cut_in_mid_frame_is_asked_once_more_and_then_an_error(cut_
         error = await client.refused_topics(namespace(0))
         assert error.error == ServerError.ServiceNotReady
         assert stage.broker.record.topic_questions == 2
-        assert stage.proxy.counters.requests.lists_asked_again == 1
+        assert counted(stage.proxy.counters, "lists_asked_again") == 1
         await client.ping()
 
 
@@ -110,7 +111,7 @@ async def test_an_answer_nobody_asked_for_is_counted_and_the_connection_lives(ki
         assert request_id_of(answer) == 1
         stage.broker.script.unknown_request_id.clear()
         stage.change(topicListRequestTimeoutMillis=28_000)
-        assert not any(stage.proxy.counters.shared.disconnects.values())
+        assert not any(counted_by(stage.proxy.counters, "disconnects").values())
         await client.send(FRAMES[kind])
         assert request_id_of(await client.answer()) == 1
         assert (await scrape(stage.proxy.web_port))("unknown_broker_answers_total") == 1

@@ -19,6 +19,7 @@ from tests.support.brokers.embedded.script import Failure
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted_by
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.ports import free_port
 from tests.support.web.web_pages import get, scrape
@@ -74,7 +75,7 @@ async def no_broker(answer: bytes) -> AsyncIterator[int]:
 async def never_up(stage: Stage) -> str:
     """Wait until a broker was probed, and return why it cannot be used; fail if it is up."""
     brokers = stage.proxy.broker_side.brokers
-    await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+    await stage.until(lambda: any(counted_by(stage.proxy.counters, "broker_probes").values()), "a probe")
     assert (brokers.states()["up"], brokers.states()["unknown"]) == (0, 0)
     return str(brokers.shown()[0]["error"])
 
@@ -106,7 +107,7 @@ async def test_a_broker_that_refuses_the_proxys_credentials_says_why_until_it_is
             # The broker lives: requests go there, and clients get its own words.
             assert "no such token" in await never_up(stage)
             assert stage.proxy.broker_side.brokers.states()["refusing"] == 1
-            assert stage.proxy.counters.brokers.broker_probes == {"reached": 0, "failed": 1}
+            assert counted_by(stage.proxy.counters, "broker_probes") == {"reached": 0, "failed": 1}
             assert (await scrape(stage.proxy.web_port))("brokers_refusing") == 1
             broker.script.refuse_connect = None
             await (await stage.connected()).topics("demo/ns-00")

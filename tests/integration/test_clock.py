@@ -4,6 +4,7 @@ import pytest
 
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connection import BrokerConnection
+from proxy.core.counters import INTERNAL_ERRORS
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 
@@ -16,8 +17,8 @@ async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: p
 
         monkeypatch.setattr(proxy.live, "tell", fail)
         monkeypatch.setattr(proxy.tenants, "turn", later.append)
-        internal = proxy.counters.shared.internal_errors
-        await stage.until(lambda: internal.get("clock", 0) >= 3 and len(later) >= 3, "the clock goes on")
+        internal = proxy.counters[INTERNAL_ERRORS]
+        await stage.until(lambda: internal["clock"] >= 3 and len(later) >= 3, "the clock goes on")
         monkeypatch.undo()
         internal.clear()
 
@@ -37,6 +38,6 @@ async def test_a_broker_connection_whose_tick_raises_ends_alone(monkeypatch: pyt
 
         monkeypatch.setattr(BrokerConnection, "tick", tick)
         await stage.until(lambda: ticked and not ticked[0].open and ticked[-1] is not ticked[0], "the others go on")
-        assert stage.proxy.counters.shared.internal_errors.pop("broker connection") == 1
+        stage.expected_internal_errors = {"broker_connection": 1}
         await client.topics(namespace(0))
         await client.lookup(TOPIC)

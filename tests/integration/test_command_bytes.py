@@ -26,7 +26,7 @@ async def ask(client: AsyncClient, count: int) -> None:
 
 
 def books(stage: Stage) -> RequestBytes:
-    held = stage.proxy.counters.requests.command_bytes
+    held = stage.proxy.services.requests.lookups.request_bytes
     assert isinstance(held, RequestBytes)
     return held
 
@@ -131,5 +131,5 @@ async def test_k6_memory_comes_back_with_clients_that_leave() -> None:
 
 async def test_k1_off_keeps_no_books() -> None:
     async with staged(maxConcurrentLookupRequestMB=0) as stage:
-        assert stage.proxy.counters.requests.command_bytes is None
+        assert stage.proxy.services.requests.lookups.request_bytes is None
         assert (await (await stage.connected()).lookup("persistent://public/default/t")).request_id

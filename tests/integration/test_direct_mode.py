@@ -17,6 +17,7 @@ from proxy.relay.engine import Direction, Relay
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, Stage, namespace, staged
 from tests.support.proxies.relays import (
     CLOSE_WAIT,
@@ -65,7 +66,7 @@ class Pair:
 
     async def over(self, cause: str) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.sessions), "no session")
-        assert self.stage.caused(cause) == 1, self.stage.proxy.counters.shared.disconnects
+        assert self.stage.caused(cause) == 1, counted_by(self.stage.proxy.counters, "disconnects")
 
 
 async def stay(peer: AsyncClient) -> None:
@@ -144,8 +145,7 @@ async def test_bytes_pass_unchanged_both_ways_at_once() -> None:
         broker.close()
         await pair.over("client_closed")
         counters = pair.stage.proxy.counters
-        assert counters.relay.relay_bytes_to_broker == len(up)
-        assert counters.relay.relay_bytes_to_client == len(down)
+        assert counted_by(counters, "relay_bytes") == {"to_broker": len(up), "to_client": len(down)}
 
 
 @pytest.mark.parametrize("size", [1, 3 * KIB, 200 * KIB])
@@ -196,7 +196,7 @@ async def test_an_empty_target_is_the_configured_broker_whatever_targets_are_all
         assert len((await client.topics(namespace(0))).topics) == TOPICS
         # It is a relay: the broker sees the client's own CONNECT, and no request counts as one of the proxy's.
         assert stage.broker.record.received[CommandType.CONNECT] == 1
-        assert stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 0
+        assert counted(stage.proxy.counters, "get_topics_of_namespace_requests") == 0
         assert stage.proxy.broker_side.pool.states()["paused"] == stage.outstanding == 0
 
 

@@ -34,7 +34,7 @@ async def relayed(stage: Stage, broker: RawBroker) -> AsyncClient:
 
 def pooled(stage: Stage) -> int:
     """Count the bytes that relays hold for their receivers: in the pool's books, or without a pool in their own."""
-    pool = stage.proxy.counters.relay.pool
+    pool = stage.proxy.relay_engines.pool
     if pool is not None:
         return pool.used_bytes
     return sum(sum(relay.snapshot().unsent) for relay in stage.proxy.sessions.all_relays())

@@ -6,10 +6,10 @@ import os
 import pytest
 
 from proxy.net import ended_sockets, transport
-from proxy.net.counters import EndedReset
-from proxy.net.ended_sockets import EndedSockets
+from proxy.net.ended_sockets import EndedReset, EndedSockets
 from tests.integration.test_direct_mode import Pair, Side, paired, sides
 from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.relays import kernel_bytes_towards, unsent
 
 MUCH = transport.LEFT_TO_THE_KERNEL_BYTES
@@ -24,7 +24,7 @@ def ended(pair: Pair) -> EndedSockets:
 
 
 def resets(pair: Pair) -> dict[str, int]:
-    return {why: count for why, count in pair.stage.proxy.counters.net.ended_resets.items() if count}
+    return {why: count for why, count in counted_by(pair.stage.proxy.counters, "ended_socket_resets").items() if count}
 
 
 async def filled(pair: Pair, side: Side) -> bytes:
@@ -62,7 +62,7 @@ async def test_a_peer_that_takes_nothing_is_reset_soon_after_the_other_has_left(
         await pair.stage.until(lambda: resets(pair) == {EndedReset.STALLED: 1}, "a peer that was reset")
         assert kernel_bytes_towards(reader) == 0
         assert (len(ended(pair)), ended(pair).quota.used_bytes) == (0, 0)
-        assert pair.stage.proxy.counters.net.ended_bytes == 0
+        assert counted(pair.stage.proxy.counters, "ended_socket_bytes") == 0
 
 
 @pytest.mark.parametrize("talking", [False, True], ids=["silent", "talking"])
@@ -74,7 +74,7 @@ async def test_a_client_that_still_takes_bytes_gets_all_of_them_and_a_fin(talkin
         pair.broker.reset()
         await pair.stage.until(lambda: not len(pair.stage.proxy.sessions), "a relay that is over")
         assert ended(pair).quota.used_bytes > MUCH
-        assert pair.stage.proxy.counters.net.ended_bytes > MUCH
+        assert counted(pair.stage.proxy.counters, "ended_socket_bytes") > MUCH
         assert await slowly(pair.client, talking=talking) == sent
         pair.client.close()
         await pair.stage.until(lambda: not len(ended(pair)), "no socket")

@@ -19,6 +19,7 @@ from proxy.core.errors import DisconnectCause
 from tests.integration.test_client_cuts import cuts
 from tests.support.auth.credentials import Judge
 from tests.support.clients.async_client import AsyncClient, connect_frame, topics_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.events import CheckedSink, Event
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
@@ -121,7 +122,7 @@ async def test_a_storm_is_an_event_for_each_member_and_a_cost_for_each_group() -
         assert {event["group_id"] for event in costs} == groups
         assert sorted(event["group_size"] for event in costs) == [1, members]
         assert {(event["topic_count"], event["name_bytes"]) for event in costs} == {(TOPICS, TOPICS * NAME_BYTES)}
-        assert stage.proxy.counters.requests.list_answer_bytes == len(groups) * (LIST_BYTES + FLAGS_BYTES)
+        assert counted(stage.proxy.counters, "lists_answer_bytes") == len(groups) * (LIST_BYTES + FLAGS_BYTES)
         assert all(event["group_wait_us"] > 0 for event in events if event["group_size"] > 1)
 
 
@@ -139,7 +140,7 @@ async def test_what_is_refused_before_it_is_decoded_is_neither_counted_nor_an_ev
         assert not await other.rest()
         await client.topics(namespace(0))
         assert [event["outcome"] for event in await told(stage, 1)] == ["ok"]
-        assert stage.proxy.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
+        assert counted(stage.proxy.counters, "get_topics_of_namespace_requests") == 1
 
 
 async def test_a_broker_that_cannot_be_reached_is_an_error_on_the_way_to_it() -> None:

@@ -36,11 +36,11 @@ import asyncio, sys
 from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
-from proxy.telemetry.events.counters import THREAD_NAME, EventLogCounters
+from proxy.core.counters import Counters
+from proxy.core.log import open_log
+from proxy.core.threads import EVENT_LOG, leave
 from proxy.telemetry.events import log as event_log
 from proxy.telemetry.events.log import EventLog
-from proxy.core.log import open_log
-from proxy.core.threads import leave
 
 async def main() -> None:
     event_log.LEAST_CLOSE_SECONDS = float(sys.argv[3])
@@ -49,7 +49,7 @@ async def main() -> None:
         "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
         "eventLogDirectory": sys.argv[2],
     })
-    log = EventLog(config, loop, Plain(lambda: None), lambda: None, EventLogCounters(), open_log("warning", "json"))
+    log = EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), open_log("warning", "json"))
     log.start()
     for number in range(100):
         log.sink.put({"kind": "get_topics", "ts_us": number})
@@ -59,7 +59,7 @@ async def main() -> None:
     print("closed", flush=True)
 
 asyncio.run(main())
-leave(0, THREAD_NAME)
+leave(0, EVENT_LOG)
 """
 
 

@@ -25,6 +25,7 @@ from proxy.requests.forwarding import ForwardedRequest
 from tests.support.brokers.raw_broker import RawBroker, handshake, raw_broker
 from tests.support.clients.async_client import LOOPBACK, PING, AsyncClient, lookup_frame, topics_frame
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 
 FLOW = frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
@@ -107,8 +108,8 @@ async def test_a_lookup_that_a_broker_leaves_unanswered_ends_no_other() -> None:
         stage.give_up_after(patient(1.5), per_key=1)
         left, served = await stage.connected(), await stage.connected()
         await left.send(lookup_frame(1, left_topic))
-        counters = stage.proxy.counters.brokers
-        await stage.until(lambda: counters.unanswered_questions == 1, "a question that was given up")
+        counters = stage.proxy.counters
+        await stage.until(lambda: counted(counters, "unanswered_broker_questions") == 1, "a question that was given up")
         assert (await served.lookup(topic)).brokerServiceUrl == "pulsar://owner:6650"
         assert len(broker.peers) == 1
         assert stage.caused("broker_silent") == 0
@@ -146,14 +147,18 @@ async def test_a_neighbours_lookup_is_asked_at_once_beside_slow_ones_of_a_flood(
         flooders = [await stage.connected() for _ in range(3)]
         neighbour = await stage.client(source=source)
         await neighbour.connect()
-        counters, turns = stage.proxy.counters.requests, stage.proxy.services.requests.lookups.forwarder.turns
+        counters, turns = stage.proxy.counters, stage.proxy.services.requests.lookups.forwarder.turns
         for flooder in flooders:
             await flooder.send(b"".join(lookup_frame(number, slow) for number in range(200)))
-        await stage.until(lambda: counters.lookups_waiting == 600 - turns.asked, "lookups that wait for their turn")
+        await stage.until(
+            lambda: counted(counters, "lookups_waiting") == 600 - turns.asked, "lookups that wait for their turn"
+        )
         assert turns.asked >= 40
         for _ in range(20):
             assert (await neighbour.lookup(TOPIC)).brokerServiceUrl == found
-        await stage.until(lambda: counters.lookups_waiting == 600 - turns.asked > 500, "the flood's that still wait")
+        await stage.until(
+            lambda: counted(counters, "lookups_waiting") == 600 - turns.asked > 500, "the flood's that still wait"
+        )
         over.set()
         assert (await neighbour.lookup(TOPIC)).brokerServiceUrl == found
         for flooder in flooders:
@@ -369,7 +374,7 @@ async def test_silent_clients_whose_time_is_over_at_once_are_cut_a_few_in_an_ite
 ) -> None:
     async with staged(handshakeTimeoutMillis=600_000) as stage:
         clients = [await stage.client() for _ in range(400)]
-        await stage.until(lambda: stage.proxy.counters.clients.active_connections == 400, "the crowd")
+        await stage.until(lambda: counted(stage.proxy.counters, "active_connections") == 400, "the crowd")
         cut = Iterations()
         noted(monkeypatch, ClientConnection, "abort", cut)
         stage.change(handshakeTimeoutMillis=1)
@@ -395,8 +400,8 @@ async def test_hundreds_of_clients_with_lists_that_leave_at_once_leave_nothing_b
         await stage.until(lambda: not len(stage.proxy.sessions), "all have left")
         await stage.until(lambda: stage.lookups.held == 0, "the ends of their lists")
         gate.set()
-        assert stage.proxy.counters.clients.active_connections == 0
-        assert stage.proxy.counters.shared.internal_errors == {}
+        assert counted(stage.proxy.counters, "active_connections") == 0
+        assert counted_by(stage.proxy.counters, "internal_errors") == {}
 
 
 @pytest.mark.threat("lookups-left-behind")
@@ -443,4 +448,4 @@ async def test_lookups_that_wait_for_their_turn_are_asked_on_a_connection_that_i
         # Nobody's question was lost twice: those that wait were not asked on a connection that is gone.
         for _ in range(ASKED_AT_ONCE):
             assert (await client.answer()).lookupTopicResponse.brokerServiceUrl == "pulsar://owner:6650"
-        assert stage.proxy.counters.requests.failed_requests == {}
+        assert counted_by(stage.proxy.counters, "failed_requests") == {}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.support.proxies.counted import counted_by
 from tests.support.web.web_stage import ADMIN, web_staged
 
 EVIL = {"Origin": "http://evil.example", "Sec-Fetch-Site": "cross-site"}
@@ -47,7 +48,7 @@ async def test_a_page_of_a_foreign_origin_may_read_and_no_more_unless_the_origin
         level = "/proxy-stats/logging/2"
         assert await status("POST", level) == 403
         assert (len(at.broker.asked), at.stage.proxy.relay_log.level) == (3, 0)
-        assert at.stage.proxy.counters.web.refused == {"cross_origin": 2}
+        assert counted_by(at.stage.proxy.counters, "http_refused_requests") == {"cross_origin": 2}
         at.stage.change(webServiceAllowedOrigins="https://Console.example")
         assert await status("POST", level, Origin="http://console.example") == 403
         assert await status("POST", level, Origin="https://console.example") == 204

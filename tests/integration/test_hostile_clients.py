@@ -15,6 +15,7 @@ from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.clients.requests import LISTS_AT_ONCE
 from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import topics_frame
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import TOPIC, namespace, staged
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
@@ -63,7 +64,7 @@ async def test_a_mebibyte_of_empty_properties_is_refused_by_its_first_bytes_and_
         await client.ping()
         assert stage.direct.statistics().peak_held <= 2 * 8 * 1024
         assert max(decoded) < 100
-        assert stage.proxy.counters.requests.refused_requests == {"properties": 1}
+        assert counted_by(stage.proxy.counters, "refused_requests") == {"properties": 1}
         assert not stage.broker.record.commands(CommandType.GET_OR_CREATE_SCHEMA)
 
 
@@ -81,7 +82,7 @@ async def test_a_request_that_would_grow_when_it_is_decoded_is_refused_before_it
         code = answer.lookupTopicResponse.error if kind == CommandType.LOOKUP else answer.error.error
         assert (commands.request_id_of(answer), code) == (7, ServerError.NotAllowedError)
         assert not [size for size in decoded if size > 1000]
-        assert stage.proxy.counters.requests.refused_requests == {"properties": 1}
+        assert counted_by(stage.proxy.counters, "refused_requests") == {"properties": 1}
         await client.ping()
 
 
@@ -103,11 +104,13 @@ async def test_a_header_that_came_late_leaves_the_rest_of_the_handshakes_clock_o
     async with staged(**keys) as stage:
         proxy, begun = stage.proxy, stage.proxy.loop.time()
         client = await stage.client(port=proxy.tls_port if tls else None)
-        await stage.until(lambda: proxy.counters.net.awaited_headers == 1, "a client without a header")
+        await stage.until(lambda: counted(proxy.counters, "client_awaited_headers") == 1, "a client without a header")
         accepted = proxy.loop.time()
         await asyncio.sleep(0.1)
         await client.send(encode(ProxyHeader(HostPort("203.0.113.7", 40_000), HostPort("198.51.100.1", 6650)), 1))
-        await stage.until(lambda: not proxy.counters.net.awaited_headers, "a client with its header read")
+        await stage.until(
+            lambda: not counted(proxy.counters, "client_awaited_headers"), "a client with its header read"
+        )
         seconds = proxy.sessions.handshake_seconds
         await proxy.sessions.tick(begun + seconds - 0.1)
         assert len(proxy.sessions) == 1
@@ -130,5 +133,5 @@ async def test_lists_that_wait_take_no_place_from_the_lookups_of_others() -> Non
         other = await stage.connected()
         for _ in range(20):
             assert (await other.lookup(TOPIC)).response == pb.CommandLookupTopicResponse.Connect
-        assert stage.proxy.counters.requests.rejected == dict.fromkeys(stage.proxy.counters.requests.rejected, 0)
+        assert not counted_by(stage.proxy.counters, "refused_requests")
         gate.set()

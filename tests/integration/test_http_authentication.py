@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker, redirect_to
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
 
@@ -196,7 +197,7 @@ async def test_a_redirect_of_an_extra_route_s_server_takes_no_credentials_of_the
             answer = await at.ask()
             assert answer.status == 502
             assert "does not know the broker" in answer.text
-            withheld = at.stage.proxy.counters.brokers.credentials_withheld
+            withheld = counted_by(at.stage.proxy.counters, "credentials_withheld")
             assert withheld == {"relay": 0, "redirect": 0, "http": 1}
             # With credentials of the client's own there are none of the proxy to withhold.
             assert (await at.ask(headers=TOKEN)).status == 200
@@ -257,7 +258,7 @@ async def test_a_websocket_ends_when_the_credentials_of_its_client_have_expired(
             assert at.stage.caused("credentials_expired") == 1
             await immortal.send_bytes(b"b")
             assert (await immortal.receive_bytes()) == b"b"
-        await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
+        await at.stage.until(lambda: not counted(at.stage.proxy.counters, "http_tunnels"), "no tunnel left")
 
 
 async def test_a_broker_that_gets_credentials_of_anybody_hears_of_no_host_that_the_client_claims() -> None:

@@ -6,9 +6,9 @@ import socket
 import pytest
 from aiohttp import web
 
-from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.clients.async_client import connect_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC
 from tests.support.web.web_stage import WebStage, web_staged
 
@@ -46,7 +46,7 @@ async def test_a_client_that_looks_up_by_http_is_joined_to_the_broker_through_th
         answer = await client.lookup(TOPIC)
         # The broker's own words: nobody in between has answered for it.
         assert not answer.proxy_through_service_url
-        assert at.stage.proxy.counters.requests.asked[CommandType.LOOKUP] == 0
+        assert counted(at.stage.proxy.counters, "lookup_requests") == 0
 
 
 async def test_each_broker_keeps_one_port() -> None:

@@ -10,6 +10,7 @@ from proxy.core.errors import DIRECT_REFUSAL
 from proxy.telemetry.refusals import Stage
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import patient, patient_millis
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.web.web_stage import WebStage, web_staged
 
 LISTS: Final = "/admin/v2/namespaces/demo/ns/topics?mode=ALL"
@@ -97,7 +98,7 @@ async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_p
         assert (refusal.stage, refusal.limiter, refusal.subject) == ("direct", "direct", "demo/ns")
         assert refusal.change == "maxTopicListInFlightDirectMemSizeMB"
         assert refusal.top_holders[0][1] == 800_000
-        assert at.stage.proxy.counters.web.lists_refused == 1
+        assert counted(at.stage.proxy.counters, "http_lists_refused") == 1
 
 
 @pytest.mark.threat("unlimited-http-lists")
@@ -188,10 +189,13 @@ async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_re
 
     async with web_staged(topicListMaxOutstandingPerBroker=2) as at:
         at.broker.answer = slow
-        counters = at.stage.proxy.counters.web
+        counters = at.stage.proxy.counters
 
         async def until(in_work: int, asked: int) -> None:
-            await at.stage.until(lambda: (counters.in_work, lists_asked(at)) == (in_work, asked), f"{in_work}, {asked}")
+            await at.stage.until(
+                lambda: (counted(counters, "http_requests_in_work"), lists_asked(at)) == (in_work, asked),
+                f"{in_work}, {asked}",
+            )
 
         first = [await slow_reader(at) for _ in range(2)]
         await until(2, 2)
@@ -208,7 +212,7 @@ async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_re
         assert answer.status == 429
         assert answer.json["reason"] == Stage.BROKER_BUSY.refusal
         assert at.stage.proxy.refusals.recent[-1].change == "topicListMaxOutstandingPerBroker"
-        assert counters.refused == {"broker_busy": 1}
+        assert counted_by(counters, "http_refused_requests") == {"broker_busy": 1}
         at.stage.change(topicListMaxOutstandingPerBroker=100)
         await until(3, 4)
         gate.set()
@@ -226,9 +230,12 @@ async def test_an_answer_that_waits_for_memory_keeps_its_turn_and_a_client_that_
         await full(at)
         waiting = [await slow_reader(at) for _ in range(3)]
         await at.stage.until(lambda: at.stage.direct.queue_size == 2, "two answers that wait for memory")
-        await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 4, "a third list that is not asked for yet")
+        await at.stage.until(
+            lambda: counted(at.stage.proxy.counters, "http_requests_in_work") == 4,
+            "a third list that is not asked for yet",
+        )
         assert lists_asked(at) == 3
         for reader in waiting:
             reader.reset()
         await at.stage.until(lambda: not at.stage.direct.queue_size, "nobody waits")
-        await at.stage.until(lambda: at.stage.proxy.counters.web.in_work == 1, "all back")
+        await at.stage.until(lambda: counted(at.stage.proxy.counters, "http_requests_in_work") == 1, "all back")

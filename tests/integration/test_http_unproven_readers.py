@@ -14,6 +14,7 @@ from proxy.web.forward import broker_client
 from tests.integration.test_http_topic_lists import LIST_BYTES, large_list, slow_reader
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import MIB, TOPICS, namespace
 from tests.support.proxies.storms import STORM, pass_by
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -136,7 +137,9 @@ async def test_connections_that_lists_hold_keep_no_request_and_no_list_of_anothe
             await slow_reader(at)
         # Of 32 connections 28 are for lists, and 3 of these for addresses that have none.
         await at.stage.until(
-            lambda: at.stage.proxy.counters.web.in_work == 40 and at.stage.direct.held >= 25 * WINDOW,
+            lambda: (
+                counted(at.stage.proxy.counters, "http_requests_in_work") == 40 and at.stage.direct.held >= 25 * WINDOW
+            ),
             "lists of one address on all the connections that they may have",
         )
         for _ in range(2):

@@ -43,7 +43,7 @@ async def pooled(**keys: Any) -> AsyncIterator[tuple[Stage, RawBroker]]:
 
 
 def pool_of(stage: Stage) -> RelayPool:
-    pool = stage.proxy.counters.relay.pool
+    pool = stage.proxy.relay_engines.pool
     assert pool is not None
     return pool
 
@@ -101,7 +101,7 @@ def held(stage: Stage) -> int:
 
 async def test_k1_off_has_no_pool_and_costs_nothing() -> None:
     async with paired(relayMemoryPoolMB=0) as pair:
-        assert pair.stage.proxy.counters.relay.pool is None
+        assert pair.stage.proxy.relay_engines.pool is None
         assert shown(pair.stage) == {}
 
 

@@ -30,6 +30,7 @@ from tests.support.clients.async_client import (
     topics_frame,
 )
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.proxies.running_proxy import child_proxy
 
@@ -64,7 +65,7 @@ async def test_one_client_too_many_is_told_why_and_its_place_is_free_when_anothe
         assert error.error == code
         # Strangers learn neither the limit nor its key.
         assert error.message == CONNECTIONS_TEXT
-        assert stage.caused("connection_limit") == stage.proxy.counters.clients.rejected_connections == 1
+        assert stage.caused("connection_limit") == counted(stage.proxy.counters, "rejected_connections") == 1
         first.close()
         await stage.until(lambda: len(stage.proxy.sessions) == 1, "a free place")
         await (await stage.connected()).ping()
@@ -88,7 +89,7 @@ async def test_connections_of_one_address_that_prove_nothing_keep_no_other_addre
         assert await crowd[0].rest() == b""
         assert len(stage.proxy.sessions) == 5
         assert stage.caused("connection_limit") == 1
-        assert stage.proxy.counters.clients.rejected_connections == 0
+        assert counted(stage.proxy.counters, "rejected_connections") == 0
         # Nobody makes room for the crowd itself.
         late = await stage.client()
         await late.send(connect_frame())

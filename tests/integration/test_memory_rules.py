@@ -17,6 +17,7 @@ from proxy.requests.topic_lists.unproven import FIRST_AVERAGE_BYTES
 from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import lookup_frame, new_schema_frame, schema_frame
 from tests.support.patience import patient, patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     FLAGS_BYTES,
     LIST_BYTES,
@@ -158,8 +159,8 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
         assert (answer.error, answer.message) == (ServerError.TooManyRequests, text)
         await client.send(new_schema_frame(9, TOPIC, 10))
         refused(await client.error(9), text)
-        assert stage.proxy.counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE] == 1
-        assert stage.proxy.counters.requests.rejected[CommandType.LOOKUP] == 1
+        assert counted(stage.proxy.counters, "rejected_get_topics_of_namespace_requests") == 1
+        assert counted(stage.proxy.counters, "rejected_lookup_requests") == 1
         known = stage.proxy.refusals.recent
         assert [refusal.subject for refusal in known] == [namespace(2), TOPIC, TOPIC]
         assert {(refusal.change, refusal.asked, refusal.limit) for refusal in known} == {

@@ -15,6 +15,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.net.spill import spill
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -114,7 +115,7 @@ async def test_newcomers_that_read_do_not_wait_for_any_number_of_clients_that_do
         slow = await slow_readers(stage)
         await asyncio.gather(*(newcomer(stage, number) for number in range(SLOW, SLOW + QUICK)))
         assert stage.outcome("answered") == QUICK
-        assert not stage.proxy.counters.shared.disconnects["reads_too_slowly"]
+        assert not counted(stage.proxy.counters, "disconnects", "reads_too_slowly")
         await has_lists(slow)
 
 
@@ -235,14 +236,14 @@ async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others
             standing.append(client)
             await stage.until(lambda: not shares.held, "a reader that is proven")
         second = await stood(stage, standing)
-        assert stage.proxy.counters.shared.disconnects["reads_too_slowly"] == 0, "nobody waits"
+        assert counted(stage.proxy.counters, "disconnects", "reads_too_slowly") == 0, "nobody waits"
         async with asyncio.TaskGroup() as newcomers:
             for number in range(4):
                 newcomers.create_task(newcomer(stage, SLOW + number))
             await stage.until(lambda: direct.short, "newcomers that wait for memory")
             await sweep(second + 1)
         await stage.until(lambda: direct.held <= (shares.most_owed or 0), "those that stand at their part")
-        closed = stage.proxy.counters.shared.disconnects["reads_too_slowly"]
+        closed = counted(stage.proxy.counters, "disconnects", "reads_too_slowly")
         assert 0 < closed < len(standing)
 
 
@@ -297,7 +298,7 @@ async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory
     async with second_lists_in_heap_memory(**disk) as (stage, _, second):
         await stage.proxy.writes.sweep(second + 1)
         assert stage.caused("reads_too_slowly") == 0
-        await stage.until(lambda: stage.proxy.counters.spill.moved_lists, "lists on disk")
+        await stage.until(lambda: counted(stage.proxy.counters, "spill_lists"), "lists on disk")
 
 
 async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_memory(tmp_path: Path) -> None:
@@ -313,7 +314,7 @@ async def test_a_list_moves_to_disk_while_its_clients_next_list_holds_up_heap_me
         await stage.until(lambda: stage.heap.held >= LIST_BYTES, "the next list of the slow client")
         # The size of this list is known, so it gets no heap memory, and nobody waits for direct memory.
         await listed(quick, 2)
-        assert stage.proxy.counters.spill.moved_lists
+        assert counted(stage.proxy.counters, "spill_lists")
         for _ in range(2):
             assert len((await slow.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
 

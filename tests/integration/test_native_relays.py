@@ -23,6 +23,7 @@ from tests.integration.test_leaving import embedded
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import LOOPBACK, connect_frame, eventually
 from tests.support.patience import PATIENCE_SECONDS, patient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.proxies.running_proxy import child_proxy
 from tests.support.sockets.frames import send
@@ -76,7 +77,7 @@ async def native(**keys: Any) -> AsyncIterator[tuple[Stage, NativeEngine]]:
 
 
 def refusals(stage: Stage) -> int:
-    return stage.proxy.counters.relay.native_refusals
+    return counted(stage.proxy.counters, "relay_native_refusals")
 
 
 # --- no room --------------------------------------------------------------------------------------

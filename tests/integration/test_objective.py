@@ -9,15 +9,16 @@ from protocol.errors import ServerError
 from proxy.requests.topic_lists import service
 from tests.support.brokers.embedded.script import Failure
 from tests.support.patience import PATIENCE_SECONDS, in_time, patient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, direct_taken, namespace, staged, waiting_for_direct
 
 LISTS = CommandType.GET_TOPICS_OF_NAMESPACE
 
 
-def counted(stage: Stage) -> tuple[int, int]:
+def due_and_prompt(stage: Stage) -> tuple[float, float]:
     """Give the lists that were due, and those of them that were prompt."""
-    counters = stage.proxy.counters.requests
-    return counters.lists_due, counters.lists_prompt
+    counters = stage.proxy.counters
+    return counted(counters, "lists_due"), counted(counters, "lists_prompt")
 
 
 async def test_a_list_that_begins_within_a_second_is_prompt_and_a_later_one_is_not(
@@ -28,11 +29,11 @@ async def test_a_list_that_begins_within_a_second_is_prompt_and_a_later_one_is_n
     async with staged() as stage:
         client = await stage.connected()
         await client.topics(namespace(0))
-        assert counted(stage) == (1, 1)
+        assert due_and_prompt(stage) == (1, 1)
         # Nothing begins before it is asked for.
         monkeypatch.setattr(service, "PROMPT_SECONDS", -1.0)
         await client.topics(namespace(1))
-        assert counted(stage) == (2, 1)
+        assert due_and_prompt(stage) == (2, 1)
 
 
 async def test_what_counts_is_the_first_byte_not_how_fast_a_client_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,7 +47,7 @@ async def test_what_counts_is_the_first_byte_not_how_fast_a_client_reads(monkeyp
         monkeypatch.setattr(service, "PROMPT_SECONDS", prompt)
         await stage.until(lambda: loop.time() - asked > prompt + 0.05, "more time")
         await reader.receive(int.from_bytes(size, "big"))
-        await stage.until(lambda: counted(stage) == (1, 1), "a prompt list")
+        await stage.until(lambda: due_and_prompt(stage) == (1, 1), "a prompt list")
 
 
 async def test_a_list_without_memory_is_due_and_not_prompt() -> None:
@@ -57,10 +58,10 @@ async def test_a_list_without_memory_is_due_and_not_prompt() -> None:
         waiting = await waiting_for_direct(stage)
         refused = await (await stage.connected()).refused_topics(namespace(2))
         assert refused.error == ServerError.TooManyRequests
-        assert counted(stage) == (1, 0)
+        assert due_and_prompt(stage) == (1, 0)
         for client in (reader, waiting):
             await client.answer()
-        await stage.until(lambda: counted(stage)[0] == 3, "all three")
+        await stage.until(lambda: due_and_prompt(stage)[0] == 3, "all three")
 
 
 @pytest.mark.parametrize(
@@ -75,7 +76,7 @@ async def test_an_error_of_the_broker_counts_unless_it_is_about_the_request(code
         stage.broker.script.failures[LISTS] = Failure(code, "no")
         client = await stage.connected()
         assert (await client.refused_topics(namespace(0))).error == code
-        assert counted(stage) == (due, 0)
+        assert due_and_prompt(stage) == (due, 0)
 
 
 async def test_a_broker_that_refuses_the_proxy_itself_counts() -> None:
@@ -83,7 +84,7 @@ async def test_a_broker_that_refuses_the_proxy_itself_counts() -> None:
         stage.broker.script.refuse_connect = Failure(ServerError.AuthenticationError, "no such proxy")
         client = await stage.connected()
         await client.refused_topics(namespace(0))
-        assert counted(stage) == (1, 0)
+        assert due_and_prompt(stage) == (1, 0)
 
 
 async def test_a_client_that_leaves_does_not_count() -> None:
@@ -95,5 +96,5 @@ async def test_a_client_that_leaves_does_not_count() -> None:
             await stage.broker.record.seen(LISTS)
         client.close()
         await stage.until(lambda: stage.outcome("cancelled") == 1, "the end of the request")
-        assert counted(stage) == (0, 0)
+        assert due_and_prompt(stage) == (0, 0)
         gate.set()

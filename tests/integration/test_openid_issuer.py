@@ -19,6 +19,7 @@ from tests.support.auth.tokens import NOW, dear_rsa_key, ec_key, rsa_key, weak_r
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted
 
 OPEN = IssuerAccess(https_only=False, connect_seconds=patient(5), read_seconds=patient(5))
 IMPATIENT = replace(OPEN, connect_seconds=0.1, read_seconds=0.1)
@@ -84,7 +85,7 @@ async def test_token_of_an_issuer_is_believed_and_its_keys_are_kept() -> None:
 async def test_claims_that_are_not_in_order_are_refused(claims: dict[str, Any], reason: Reason) -> None:
     async with stage() as s:
         assert await s.refuses(s.issuer.token(**claims)) is reason
-        assert s.doorman.counters.expired_tokens == (reason is Reason.EXPIRED_JWT)
+        assert counted(s.doorman.counters, "pulsar_expired_token") == (reason is Reason.EXPIRED_JWT)
 
 
 async def test_any_of_several_audiences_will_do_and_leeway_and_role_claim_are_obeyed() -> None:

@@ -15,6 +15,7 @@ from protocol.commands import PONG_FRAME
 from tests.support.auth.tls import HOST, PemFiles, authority
 from tests.support.clients.async_client import PING, connect_frame
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.tools import tool
 
@@ -138,7 +139,7 @@ async def test_what_is_not_spoken_is_refused(tmp_path: Path, kind: trustme.KeyTy
         for offer in offers:
             said = await refused(stage, files, *offer.split())
             assert "alert handshake failure" in said or "alert protocol version" in said, offer
-        assert stage.proxy.counters.tls.handshakes["client", "version_or_cipher"] == len(offers)
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "version_or_cipher") == len(offers)
         assert "inappropriate fallback" in await refused(stage, files, "-tls1_2", "-fallback_scsv"), "forced down"
 
 

@@ -13,6 +13,7 @@ from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.judging_broker import JudgingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.counted import counted_by
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, kept_log, staged
 
 PROXY, ALICE = (signed({"sub": role}).decode() for role in ("proxy", "alice"))
@@ -63,7 +64,7 @@ async def test_a_broker_that_refuses_a_probe_for_its_credentials_is_refusing_and
     broker = JudgingBroker(clients={ALICE})
     async with behind(broker, **keys, **PROBED) as stage:
         brokers = stage.proxy.broker_side.brokers
-        await stage.until(lambda: any(stage.proxy.counters.brokers.broker_probes.values()), "a probe")
+        await stage.until(lambda: any(counted_by(stage.proxy.counters, "broker_probes").values()), "a probe")
         assert brokers.states() == {"unknown": 0, "refusing": 1, "up": 0, "trial": 0, "down": 0}
         client = await asked(stage)
         assert (await client.command()).type == pb.BaseCommand.CONNECTED

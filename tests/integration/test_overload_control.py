@@ -14,6 +14,7 @@ from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuest
 from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
 from proxy.overload.samples import BacklogSample, BrokerSample
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.connectors import load_connector
 from tests.support.web.fake_web_broker import Answer, FakeWebBroker, fake_web_broker
@@ -53,7 +54,7 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
         assert counters.overload.threshold.failures == 0
         assert "pulsar_proxy_overload_state" in names(stage)
         assert not any("adaptive" in name for name in names(stage))
-        assert counters.controllers["overload"]() < 5
+        assert counted(counters, "controller_age_seconds", "overload") < 5
         stage.change(**{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
         await stage.until(lambda: counters.overload.adaptive.evaluations > 1, "evaluations")
         assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names(stage)
@@ -64,7 +65,7 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
         await stage.until(lambda: counters.overload.adaptive.evaluations > done, "evaluations")
         stage.change(**{THRESHOLD: "false", ADAPTIVE: "false"})
         await stage.until(lambda: not names(stage), "the end of overload control")
-        assert "overload" not in counters.controllers
+        assert "overload" not in counted_by(counters, "controller_age_seconds")
 
 
 async def test_memory_of_this_machine_and_of_brokers_is_read_while_a_throttle_only_observes() -> None:

@@ -177,8 +177,8 @@ async def test_what_brokers_have_sent_counts_towards_clients_wherever_it_waits()
         def pour() -> int:
             return pair.broker.send_now(bytes(65_536))
 
-        sockets = stage.proxy.counters.relay
-        await stage.until(lambda: pour() < 0 or sockets.socket_memory.towards_brokers > MUCH, "a receive queue")
+        engines = stage.proxy.relay_engines
+        await stage.until(lambda: pour() < 0 or engines.weighed.towards_brokers > MUCH, "a receive queue")
         # The looks at sockets and at relays are a second apart at most.
         await grown(stage, "towards_clients", pour)
         await stage.until(lambda: owners_of(stage)["towards_brokers"] < MUCH / 4, "a look at receive queues")

@@ -16,6 +16,7 @@ from tests.support.auth.credentials import refused
 from tests.support.auth.tls import PemFiles
 from tests.support.clients.async_client import AsyncClient, connect_frame
 from tests.support.proxies import proxy_under_test
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged
 from tests.support.web.admin_api import ask
 from tests.support.web.web_pages import get
@@ -49,7 +50,7 @@ async def test_new_clients_are_told_to_come_again_and_those_who_are_there_notice
             assert (error.error, error.message) == (ServerError.ServiceNotReady, PAUSED_TEXT)
         assert stage.caused("paused") == 3
         # The counter of upstream is about limits.
-        assert stage.proxy.counters.clients.rejected_connections == stage.caused("connection_limit") == 0
+        assert counted(stage.proxy.counters, "rejected_connections") == stage.caused("connection_limit") == 0
         await lookup.lookup(TOPIC)
         assert len((await lookup.topics(namespace(0))).topics)
         await relayed.ping()

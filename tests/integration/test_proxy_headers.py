@@ -14,6 +14,7 @@ from proxy.net import proxy_headers
 from tests.support.auth.tls import PemFiles, TlsClient, client_context, server_context
 from tests.support.brokers.raw_broker import CONNECTED, empty_list, handshake, raw_broker, request
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, command_of, connect_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, staged
 
 CLIENT = HostPort("203.0.113.7", 40_000)
@@ -82,7 +83,7 @@ async def test_a_header_that_breaks_the_rules_ends_its_connection(garbage: bytes
         client = await through_a_balancer(stage, garbage)
         assert await client.rest() == b""
         await stage.until(lambda: stage.caused("malformed_proxy_header") == 1, "an end for a malformed header")
-        assert stage.proxy.counters.clients.new_connections == 0
+        assert counted(stage.proxy.counters, "new_connections") == 0
 
 
 @pytest.mark.parametrize("begun", [b"", b"P", b"PROXY TCP4", encode(HEADER, 2)[:20]])
@@ -116,7 +117,7 @@ async def test_the_limit_of_one_address_counts_clients_and_not_the_balancer() ->
         error = (await late.last_command()).error
         assert error.error == ServerError.NotAllowedError
         assert error.message == CONNECTIONS_TEXT
-        assert stage.proxy.counters.clients.rejected_connections == 1
+        assert counted(stage.proxy.counters, "rejected_connections") == 1
 
 
 @pytest.fixture
@@ -130,7 +131,7 @@ async def test_those_on_their_way_in_count_on_all_ports_together(files: PemFiles
     async with staged(maxConcurrentInboundConnections=2, **files.server_keys, **ON) as stage:
         await stage.client()
         await stage.client(port=stage.proxy.tls_port)
-        await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 2, "two arrivals")
+        await stage.until(lambda: counted(stage.proxy.counters, "client_awaited_headers") == 2, "two arrivals")
         late = await stage.client()
         assert (await late.last_command()).error.message == CONNECTIONS_TEXT
 
@@ -145,7 +146,9 @@ async def test_silent_connections_of_one_address_keep_nobody_of_another_from_sen
         port = stage.proxy.tls_port if tls else stage.proxy.port
         silent = [await AsyncClient.open(port) for _ in range(8)]
         stage.clients += silent
-        await stage.until(lambda: stage.proxy.counters.net.awaited_headers == 8, "a crowd without headers")
+        await stage.until(
+            lambda: counted(stage.proxy.counters, "client_awaited_headers") == 8, "a crowd without headers"
+        )
         for _ in range(2):
             client = await AsyncClient.open(stage.proxy.port, source="127.0.0.2")
             stage.clients.append(client)

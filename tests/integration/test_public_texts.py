@@ -163,7 +163,7 @@ class Confused:
 @pytest.mark.threat("exception-quotes-secret")
 async def test_a_failure_of_the_proxy_itself_tells_no_password_to_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     async with staged(role_finder=Confused(), authenticationEnabled="true") as stage:
-        stage.expected_internal_errors = {"client connection": 1}
+        stage.expected_internal_errors = {"client_connection": 1}
         client = await stage.client()
         await client.send(presenting("", auth_method_name="basic", auth_data=b"alice:hush\xff"))
         assert await client.rest() == b""

@@ -9,6 +9,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.brokers.embedded.script import Redirect
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, staged
 from tests.support.web.fake_web_broker import redirect_to
 from tests.support.web.web_stage import ADMIN, web_staged
@@ -47,7 +48,7 @@ async def test_a_web_request_follows_ten_redirects_and_no_more(redirects: int) -
             assert (answer.status, "more than 10 times" in answer.text) == (502, True)
         assert len(at.broker.asked) == 1 + FOLLOWED
         # The metric counts redirects that were followed.
-        assert at.stage.proxy.counters.web.redirects == FOLLOWED
+        assert counted(at.stage.proxy.counters, "http_redirects") == FOLLOWED
 
 
 @pytest.mark.threat("malformed-redirect")

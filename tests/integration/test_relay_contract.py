@@ -21,6 +21,7 @@ from tests.support.brokers.embedded.script import AfterHandshake
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, eventually
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import SLOW_READER_RCVBUF, staged
 from tests.support.proxies.relays import CLOSE_WAIT, TO_BROKER, TO_CLIENT, reads, tcp_state_towards, unsent
 from tests.support.proxies.running_proxy import child_proxy
@@ -330,7 +331,7 @@ async def test_a_watch_frame_that_comes_byte_by_byte_waits_like_any_other(names:
         assert not await told(pair.client, 1)
         taken.release()
         assert await pair.client.receive(len(names) - 9) == names[9:]
-        assert pair.stage.proxy.counters.relay.watch.updates == 1
+        assert counted(pair.stage.proxy.counters, "watch_frames", "update") == 1
 
 
 # The smallest frame of interest that a flood has: 13 bytes, as a PONG.
@@ -353,10 +354,13 @@ async def test_a_flood_of_the_smallest_watch_frames_passes_whole_and_counted_bes
             for _ in range(PINGS):
                 await neighbour.ping()
         assert received.result() == TINY * count
-        watch = pair.stage.proxy.counters.relay.watch
+        counters = pair.stage.proxy.counters
         # Those that passed unasked are told of when their second is over.
-        await pair.stage.until(lambda: watch.updates == count, "all frames counted")
-        assert (watch.successes, watch.frame_bytes) == (0, len(TINY) * count)
+        await pair.stage.until(lambda: counted(counters, "watch_frames", "update") == count, "all frames counted")
+        assert (counted(counters, "watch_frames", "success"), counted(counters, "watch_bytes")) == (
+            0,
+            len(TINY) * count,
+        )
         await pair.stage.until(lambda: not pair.stage.direct.held, "all permits back")
 
 
@@ -368,8 +372,8 @@ async def test_a_watch_frame_that_announces_two_gib_holds_a_permit_for_what_came
         async with asyncio.TaskGroup() as group:
             group.create_task(pair.broker.send(sent))
             assert await pair.client.receive(len(sent)) == sent
-        watch = pair.stage.proxy.counters.relay.watch
-        assert (watch.updates, watch.unwalkable) == (1, 0)
+        counters = pair.stage.proxy.counters
+        assert (counted(counters, "watch_frames", "update"), counted(counters, "watch_unwalkable")) == (1, 0)
         await pair.stage.until(lambda: not pair.stage.direct.held, "the permit of what was taken")
         # The rest never comes: the pair ends as any other.
         if cut:
@@ -388,6 +392,6 @@ async def test_a_frame_above_two_gib_ends_the_scan_and_no_byte() -> None:
     async with paired() as pair:
         await pair.broker.send(sent)
         assert await pair.client.receive(len(sent)) == sent
-        watch = pair.stage.proxy.counters.relay.watch
-        await pair.stage.until(lambda: watch.unwalkable == 1, "the end of the scan")
-        assert watch.updates == 0
+        counters = pair.stage.proxy.counters
+        await pair.stage.until(lambda: counted(counters, "watch_unwalkable") == 1, "the end of the scan")
+        assert counted(counters, "watch_frames", "update") == 0

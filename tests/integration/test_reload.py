@@ -24,6 +24,7 @@ from proxy.core.log_level import LogLevels
 from tests.support.clients.async_client import Closed, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import in_time, patient_clocks
+from tests.support.proxies.counted import counted_by
 from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.proxies.running_proxy import Running, proxy_and_broker
 
@@ -60,7 +61,7 @@ class Reloading(NamedTuple):
     log: LogLines
 
     def results(self) -> dict[str, int]:
-        return {name: count for name, count in self.stage.proxy.counters.config_reloads.items() if count}
+        return {name: count for name, count in counted_by(self.stage.proxy.counters, "config_reloads").items() if count}
 
 
 @asynccontextmanager

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.patience import in_time, patient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.sockets.ports import free_port
 from tests.support.web.fake_web_broker import fake_web_broker, fine, redirect_to, silent
@@ -144,7 +145,7 @@ async def test_an_answer_that_breaks_off_is_no_whole_answer_for_the_client() -> 
                 assert answer.status == 200
                 with pytest.raises(aiohttp.ClientError):
                     await answer.read()
-            assert at.stage.proxy.counters.web.cut_answers == 1
+            assert counted(at.stage.proxy.counters, "http_cut_answers") == 1
 
 
 # --- redirects ------------------------------------------------------------------------------------
@@ -228,7 +229,7 @@ async def test_several_brokers_take_turns_and_one_that_is_down_is_passed_over() 
                     assert answer.status == 200
             assert len(broker.asked) >= 4
             assert len(other.asked) >= 4
-            assert 1 <= stage.proxy.counters.web.server_failures <= 4
+            assert 1 <= counted(stage.proxy.counters, "http_server_failures") <= 4
 
 
 async def test_a_broker_that_does_not_answer_is_a_504_and_frees_the_place() -> None:

@@ -28,6 +28,7 @@ from tests.support.brokers.embedded.broker import EmbeddedBroker
 from tests.support.brokers.embedded.script import AfterHandshake, Script
 from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame, eventually, lookup_frame
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import TOPICS, namespace, staged
 from tests.support.proxies.running_proxy import Running, child_proxy
 from tests.support.sockets.names import SystemNames
@@ -268,7 +269,7 @@ async def test_a_wall_clock_that_jumps_ends_no_connection_and_changes_no_duratio
         await asyncio.sleep(SOME_TICKS_SECONDS)
         await asking.topics(namespace(2))
         await relayed.ping()
-        assert sum(stage.proxy.counters.shared.disconnects.values()) == 0
+        assert sum(counted_by(stage.proxy.counters, "disconnects").values()) == 0
     for event in [event for path in finished(tmp_path) for event in read_events(path)]:
         durations = {name: value for name, value in event.items() if name.endswith("_wait_us")}
         assert all(0 <= value < 60_000_000 for value in durations.values() if isinstance(value, int)), durations
@@ -283,12 +284,11 @@ async def test_certificates_are_renewed_although_there_was_no_thread_to_read_the
     monkeypatch.setattr(tls_files, "RETRY_SECONDS", 0.02)
     files = PemFiles.write(tmp_path)
     async with staged(**files.server_keys) as stage:
-        reloads = stage.proxy.counters.tls.reloads
         lack = NoMore(monkeypatch, 3)
         PemFiles.write(tmp_path, certificate("second"))
         stage.proxy.files_may_have_changed()
-        await stage.until(lambda: reloads["applied"] == 1, "the new certificate")
-        assert (lack.left, reloads["refused"]) == (0, 1)
+        await stage.until(lambda: counted(stage.proxy.counters, "tls_reloads", "applied") == 1, "the new certificate")
+        assert (lack.left, counted(stage.proxy.counters, "tls_reloads", "refused")) == (0, 1)
 
 
 async def test_a_file_of_keys_is_watched_on_although_there_was_no_thread_to_read_it(

@@ -14,6 +14,7 @@ from proxy.net.output import Output
 from tests.support.brokers.embedded.script import Failure
 from tests.support.brokers.embedded.topics import GeneratedTopics, ListedTopics
 from tests.support.clients.async_client import PING, command_of, topics_frame
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -52,7 +53,7 @@ async def test_a_storm_of_equal_requests_costs_the_broker_two_questions_and_the_
         let_go(stage)
         await all_have_lists([first, *members], topics)
         assert stage.broker.record.topic_questions == 2
-        assert stage.proxy.counters.requests.lists_joined == len(members) - 1
+        assert counted(stage.proxy.counters, "lists_joined") == len(members) - 1
         # A thread that has written a list tells of it later than the client has it.
         await stage.until(lambda: stage.outcome("answered") == len(members) + 1, "all answered")
         # One group may be read while the other is written, and a limit smaller than both is passed by neither.
@@ -134,7 +135,7 @@ async def test_a_question_lost_once_is_asked_once_more_for_all() -> None:
         for session in list(stage.broker.connections):
             session.abort()
         await all_have_lists(members)
-        assert stage.proxy.counters.requests.lists_asked_again == 1
+        assert counted(stage.proxy.counters, "lists_asked_again") == 1
         assert stage.broker.record.topic_questions == 3
 
 
@@ -149,7 +150,7 @@ async def test_a_question_lost_twice_is_one_error_for_each() -> None:
         for client in members:
             assert (await client.error(1)).error == ServerError.ServiceNotReady
             await client.ping()
-        assert stage.proxy.counters.requests.list_questions == 3
+        assert counted(stage.proxy.counters, "lists_questions") == 3
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -233,4 +234,4 @@ async def test_a_shutdown_in_the_middle_of_a_fan_out_ends_and_leaves_nothing() -
         await stopped_in_a_fan_out(staged(), seen)
     (stage,) = seen
     assert stage.settled()
-    assert (stage.outcome("cancelled"), stage.proxy.counters.shared.internal_errors, lost) == (3, {}, [])
+    assert (stage.outcome("cancelled"), counted_by(stage.proxy.counters, "internal_errors"), lost) == (3, {}, [])

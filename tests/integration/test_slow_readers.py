@@ -20,6 +20,7 @@ from proxy.net.send_buffers import MIDDLE_BYTES
 from tests.support.brokers.embedded.script import AfterHandshake
 from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import PING, AsyncClient, Closed, eventually, schema_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     LEAST_RATE,
     LIST_BYTES,
@@ -137,11 +138,11 @@ class TestStalledReaders:
             await seconds.stand_still()
             await seconds.pass_by(20)
             assert stage.caused(STALLED) == 0
-            assert stage.proxy.counters.net.stalled_readers == 1
+            assert counted(stage.proxy.counters, "client_stalled_readers") == 1
             await seconds.pass_by(1)
             assert stage.caused(STALLED) == 1
             await stage.until(lambda: not stage.direct.held, "its memory free")
-            assert stage.proxy.counters.net.evicted_bytes > 0
+            assert counted(stage.proxy.counters, "client_evicted_bytes") > 0
             assert await was_reset(client)
             await neighbour.ping()
 
@@ -219,11 +220,11 @@ class TestSendBuffers:
             clients = [await stage.connected() for _ in range(3)]
             await stage.relayed()
             counters = stage.proxy.counters
-            assert counters.net.client_send_buffer_bytes == 3 * 100_000
+            assert counted(counters, "client_send_buffer_limit_bytes") == 3 * 100_000
             clients[0].close()
-            await stage.until(lambda: counters.net.client_send_buffer_bytes == 2 * 100_000, "one less")
+            await stage.until(lambda: counted(counters, "client_send_buffer_limit_bytes") == 2 * 100_000, "one less")
             await stage.settle()
-            assert counters.net.client_send_buffer_bytes == 0
+            assert counted(counters, "client_send_buffer_limit_bytes") == 0
 
     async def test_a_client_has_a_large_buffer_once_it_had_a_large_answer_and_gives_it_to_the_next(self) -> None:
         small, large = 2 * SMALL_SEND_BUFFER_BYTES, 2 * 131_072
@@ -239,8 +240,8 @@ class TestSendBuffers:
                 assert memory.used_bytes <= MIB
             # A sum of 1 MiB has room for four of them.
             assert sorted(map(self.send_buffer_of, sessions)) == [small] * 2 + [large] * 4
-            assert stage.proxy.counters.net.client_send_buffer_bytes == 2 * small + 4 * large
-            assert stage.proxy.counters.net.small_buffer_answers == 0
+            assert counted(stage.proxy.counters, "client_send_buffer_limit_bytes") == 2 * small + 4 * large
+            assert counted(stage.proxy.counters, "client_small_buffer_answers") == 0
 
     @pytest.mark.threat("send-buffers-fill")
     async def test_who_does_not_read_keeps_the_large_buffers_and_nobody_elses_answer(self) -> None:
@@ -253,7 +254,7 @@ class TestSendBuffers:
             await seconds.stand_still()
             memory, client = stage.proxy.services.send_buffers.memory, await stage.connected()
             assert len((await client.topics(namespace(9))).topics) == TOPICS
-            assert stage.proxy.counters.net.small_buffer_answers == 1
+            assert counted(stage.proxy.counters, "client_small_buffer_answers") == 1
             # A part of the sum is for those that have waited in vain.
             assert self.send_buffer_of(stage.session_of(client)) == 2 * MIDDLE_BYTES
             large, middle = 131_072 - SMALL_SEND_BUFFER_BYTES, MIDDLE_BYTES - SMALL_SEND_BUFFER_BYTES
@@ -265,4 +266,4 @@ class TestSendBuffers:
             # The next answer has the memory of one that has been taken.
             assert len((await client.topics(namespace(9))).topics) == TOPICS
             assert self.send_buffer_of(stage.session_of(client)) == 2 * 131_072
-            assert stage.proxy.counters.net.small_buffer_answers == 1
+            assert counted(stage.proxy.counters, "client_small_buffer_answers") == 1

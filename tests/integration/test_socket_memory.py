@@ -14,6 +14,7 @@ from tests.integration.test_kip72 import FLOOD, READ_BYTES, UNSENT_BYTES, expect
 from tests.integration.test_strangers import STRANGER
 from tests.support.brokers.raw_broker import RawBroker, raw_broker
 from tests.support.clients.async_client import LOOPBACK
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 # What a client has to take until its relay has a wide window (`native/src/relay/windows.rs`).
@@ -25,21 +26,21 @@ NARROW_SUM = 2 * NARROW_BYTES + READ_BYTES + 3 * UNSENT_BYTES
 
 
 def bound_of(stage: Stage) -> SocketBound:
-    bound = stage.proxy.counters.relay.bound
+    bound = stage.proxy.relay_engines.bound
     assert bound is not None
     return bound
 
 
 async def weighed(stage: Stage) -> int:
     """Let two looks at all sockets pass, of the threads, too; return the sum."""
-    relay, now = stage.proxy.counters.relay, stage.proxy.loop.time
-    if stage.proxy.relay_engines.native is not None:
+    engines, now = stage.proxy.relay_engines, stage.proxy.loop.time
+    if engines.native is not None:
         looked = now() + 2
         await stage.until(lambda: now() > looked, "two looks of the threads")
     for _ in range(2):
-        before = relay.socket_memory
-        await stage.until(lambda seen=before: relay.socket_memory is not seen, "another look")  # type: ignore[misc]
-    return sum(relay.socket_memory)
+        before = engines.weighed
+        await stage.until(lambda seen=before: engines.weighed is not seen, "another look")  # type: ignore[misc]
+    return sum(engines.weighed)
 
 
 async def stalled(stage: Stage, broker: Any, count: int) -> list[Pair]:
@@ -84,7 +85,7 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
         pairs = await stalled(stage, broker, 16)
         bound = bound_of(stage)
         await stage.until(lambda: bound.ended > 0, "relays ended")
-        await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < bound.limit_bytes, "below the bound")
+        await stage.until(lambda: sum(stage.proxy.relay_engines.weighed) < bound.limit_bytes, "below the bound")
         # The last have been weighed, and no more end than have to.
         before = -1
         while bound.ended != before:
@@ -93,7 +94,7 @@ async def test_relays_that_stand_still_are_ended_at_the_bound_and_one_that_reads
         assert bound.tight
         # A thread tells of an end later than the bound asks for it.
         await stage.until(lambda: stage.caused(DisconnectCause.MEMORY_LIMIT) == bound.ended, "all ends told")
-        ended = stage.proxy.counters.shared.disconnects[DisconnectCause.MEMORY_LIMIT]
+        ended = counted(stage.proxy.counters, "disconnects", DisconnectCause.MEMORY_LIMIT)
         assert ended == bound.ended < len(pairs)
         _, received = await asyncio.gather(reader.broker.send(FLOOD), read_all(reader, len(FLOOD)))
         assert received == FLOOD
@@ -125,7 +126,7 @@ async def test_many_relays_of_one_address_with_little_each_end_before_a_large_on
         # Less than there is, whatever peers acknowledge meanwhile.
         bound.limit_bytes = total * 19 // 20
         await weighed(stage)
-        await stage.until(lambda: sum(stage.proxy.counters.relay.socket_memory) < total, "below the bound")
+        await stage.until(lambda: sum(stage.proxy.relay_engines.weighed) < total, "below the bound")
         assert 0 < bound.ended < crowd // 2
         assert relay in set(stage.proxy.sessions.all_relays())
         assert await read_all(consumer, size) == expected_bytes(0, size)

@@ -22,6 +22,7 @@ from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.net.spill.disk import DirectoryDisk
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -48,7 +49,7 @@ def names(answer: pb.BaseCommand) -> list[str]:
 
 
 async def on_disk(stage: Stage, lists: int = 1) -> None:
-    await stage.until(lambda: stage.proxy.counters.spill.moved_lists >= lists, f"{lists} lists on disk")
+    await stage.until(lambda: counted(stage.proxy.counters, "spill_lists") >= lists, f"{lists} lists on disk")
 
 
 class Gate:
@@ -120,7 +121,7 @@ async def test_several_lists_of_one_client_outlast_their_clocks_on_disk_and_come
         asked = [await slow.ask_topics(namespace(number)) for number in range(LISTS_AT_ONCE)]
         quick = await stage.connected()
         # Lists move while others wait: each quick request meets the next list in memory.
-        while stage.proxy.counters.spill.moved_lists < len(asked):
+        while counted(stage.proxy.counters, "spill_lists") < len(asked):
             assert len((await quick.topics(namespace(5))).topics) == TOPICS
         await asyncio.sleep(clock_millis / 1000 + 0.1)
         answers = [await slow.answer() for _ in asked]
@@ -144,7 +145,7 @@ async def test_a_shared_list_is_written_once_for_all_its_readers(tmp_path: Path)
         await stage.until(lambda: stage.direct.held >= LIST_BYTES, "the shared list in direct memory")
         quick = await waiting_for_direct(stage)
         await has_list(quick)
-        assert (stage.proxy.counters.spill.moved_lists, stage.proxy.counters.spill.files) == (1, 1)
+        assert (counted(stage.proxy.counters, "spill_lists"), counted(stage.proxy.counters, "spill_files")) == (1, 1)
         members.pop().reset()
         for answer in await asyncio.gather(*(member.answer() for member in members)):
             assert names(answer) == reference
@@ -168,8 +169,8 @@ async def test_a_client_that_leaves_during_the_move_frees_its_memory_at_once(
             cut(slow)
             # The thread stands still: its memory is not the list's.
             await has_list(quick)
-            assert stage.proxy.counters.spill.files == 1
-        await stage.until(lambda: not stage.proxy.counters.spill.files, "the file closed")
+            assert counted(stage.proxy.counters, "spill_files") == 1
+        await stage.until(lambda: not counted(stage.proxy.counters, "spill_files"), "the file closed")
 
 
 @cuts
@@ -179,7 +180,7 @@ async def test_a_client_that_leaves_during_a_read_frees_its_space(
     async with staged(**spilling(tmp_path)) as stage:
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
-        assert stage.proxy.counters.spill.files == 1
+        assert counted(stage.proxy.counters, "spill_files") == 1
         with held(monkeypatch, "read") as gate:
             reading = asyncio.get_running_loop().create_task(slow.answer())
             await stage.until(lambda: gate.waiting, "a thread that reads")
@@ -188,7 +189,7 @@ async def test_a_client_that_leaves_during_a_read_frees_its_space(
             cut(slow)
             if cut is not AsyncClient.fin:
                 await stage.until(lambda: len(stage.proxy.sessions) == 1, "the client gone")
-                assert stage.proxy.counters.spill.files == 1, "a thread still reads"
+                assert counted(stage.proxy.counters, "spill_files") == 1, "a thread still reads"
         slow.close()
         await stage.until(lambda: not stage.proxy.spill.busy, "space and pool free")  # type: ignore[union-attr]
 
@@ -206,7 +207,7 @@ async def test_a_disk_that_cannot_be_written_changes_nothing(
         failing(monkeypatch, method, number)
         slow = await direct_taken(stage)
         quick = await waiting_for_direct(stage)
-        await stage.until(lambda: stage.proxy.counters.spill.kept[reason] >= 1, reason)
+        await stage.until(lambda: counted(stage.proxy.counters, "spill_kept", reason) >= 1, reason)
         assert stage.direct.queue_size == 1, "the list stays in memory"
         assert len(names(await slow.answer())) == TOPICS
         await has_list(quick)
@@ -223,7 +224,7 @@ async def test_a_read_that_fails_closes_that_client_with_the_cause_and_no_other(
         with pytest.raises(Closed):
             await slow.answer()
         assert stage.caused("spill_read_failed") == 1
-        assert stage.proxy.counters.spill.read_errors == 1
+        assert counted(stage.proxy.counters, "spill_read_errors") == 1
         await quick.ping()
 
 
@@ -236,7 +237,7 @@ async def test_a_list_on_disk_is_not_judged_by_its_rate_until_space_is_short(
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
     least = {"topicListWriteMinBytesPerSecond": 32_768}
     async with staged(**spilling(tmp_path, topicListSpillMaxMB=1, **least)) as stage:
-        watch, counters, spill = stage.proxy.writes, stage.proxy.counters.spill, stage.proxy.spill
+        watch, counters, spill = stage.proxy.writes, stage.proxy.counters, stage.proxy.spill
         assert spill is not None
         seconds = iter(range(1000))
 
@@ -246,15 +247,17 @@ async def test_a_list_on_disk_is_not_judged_by_its_rate_until_space_is_short(
 
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
-        assert counters.files == 1
+        assert counted(counters, "spill_files") == 1
         await pass_by(30)
-        assert (stage.caused("reads_too_slowly"), counters.held_bytes > MIB // 2) == (0, True), "there is space"
+        assert (stage.caused("reads_too_slowly"), counted(counters, "spill_held_bytes") > MIB // 2) == (0, True), (
+            "there is space"
+        )
         # A second list finds no space beside the first.
         second = await stage.connected(SLOW_READER_RCVBUF)
         await second.ask_topics(namespace(2))
         await stage.until(lambda: stage.direct.held >= LIST_BYTES, "a second list in memory")
         quick = await waiting_for_direct(stage, 6)
-        await stage.until(lambda: counters.kept["no_space"], "no space for the second list")
+        await stage.until(lambda: counted(counters, "spill_kept", "no_space"), "no space for the second list")
         await stage.until(lambda: spill.space.lacking, "short of space")
         # The second reader has been looked at for too short a time to be judged.
         await pass_by(9)
@@ -271,7 +274,7 @@ async def test_a_client_whose_list_is_on_disk_and_who_takes_nothing_is_closed_fo
         await has_list(await waiting_for_direct(stage))
         stage.change(topicListWriteStallTimeoutMillis=300)
         await stage.until(lambda: stage.caused("write_stalled") == 1, "the stalled reader closed")
-        await stage.until(lambda: not stage.proxy.counters.spill.files, "its file closed")
+        await stage.until(lambda: not counted(stage.proxy.counters, "spill_files"), "its file closed")
 
 
 # --- the end of the proxy -----------------------------------------------------------------------------
@@ -281,12 +284,12 @@ async def test_lists_on_disk_are_sent_before_the_proxy_ends(tmp_path: Path) -> N
     async with staged(**spilling(tmp_path, shutdownDrainMillis=60_000)) as stage:
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
-        assert stage.proxy.counters.spill.files == 1
+        assert counted(stage.proxy.counters, "spill_files") == 1
         stopping = asyncio.get_running_loop().create_task(stage.proxy.stop())
         await stage.until(lambda: str(stage.proxy.phase) == "draining", "the drain")
         assert len(names(await slow.answer())) == TOPICS
         await stopping
-        assert stage.proxy.counters.spill.files == 0
+        assert counted(stage.proxy.counters, "spill_files") == 0
 
 
 async def test_a_proxy_that_ends_leaves_no_file_and_no_thread(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, lookup_frame
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     LIST_BYTES,
     MIB,
@@ -140,8 +141,8 @@ async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_close
         await stage.until(lambda: stage.outstanding, "a question, behind which all others share the next one")
         for client in (silent, *standing):
             await client.ask_topics(namespace(STANDING))
-        counters = stage.proxy.counters.requests
-        await stage.until(lambda: counters.lists_joined == len(standing), "a group of all of them")
+        counters = stage.proxy.counters
+        await stage.until(lambda: counted(counters, "lists_joined") == len(standing), "a group of all of them")
         gate.set()
         assert (await first.answer(pong=True)).getTopicsOfNamespaceResponse.topics
         # One list is in the share for all of them, and stays there for the client that shows nothing.

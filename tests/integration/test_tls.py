@@ -29,6 +29,7 @@ from tests.support.auth.tls import (
 from tests.support.brokers.raw_broker import handshake, raw_broker
 from tests.support.clients.async_client import AsyncClient, Closed, connect_frame, schema_frame
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import MIB, TOPIC, TOPICS, Stage, namespace, staged
 
 KIB = 1024
@@ -58,7 +59,7 @@ async def test_every_kind_of_request_passes_with_tls_on_both_sides(files: PemFil
         await client.send(schema_frame(7, TOPIC))
         assert (await client.answer()).type == pb.BaseCommand.GET_SCHEMA_RESPONSE
         await client.ping()
-        handshakes = stage.proxy.counters.tls.handshakes
+        handshakes = counted_by(stage.proxy.counters, "tls_handshakes")
         assert handshakes["client", "done"] == 1
         assert handshakes["broker", "done"] == stage.proxy.broker_side.pool.size > 0
 
@@ -115,7 +116,7 @@ async def test_bytes_pass_unchanged_both_ways_at_once(files: PemFiles, client_tl
         assert await broker.rest() == b""
         broker.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
-        assert (counters.relay.relay_bytes_to_broker, counters.relay.relay_bytes_to_client) == (len(up), len(down))
+        assert counted_by(counters, "relay_bytes") == {"to_broker": len(up), "to_client": len(down)}
 
 
 async def test_a_client_that_half_closes_ends_a_pair_whose_broker_cannot_be_told(files: PemFiles) -> None:
@@ -151,7 +152,7 @@ BAD_RECORD_OF = "a record of the {} cannot be decrypted"
 @pytest.mark.threat("stream-cut-off")
 @pytest.mark.parametrize("client_tls", [True, False])
 @pytest.mark.parametrize(
-    ("missing", "end", "cause", "counted"),
+    ("missing", "end", "cause", "truncated"),
     [
         (1, "fin", "truncated", "inside_frame"),
         (3, "fin", "truncated", "inside_frame"),
@@ -163,7 +164,7 @@ BAD_RECORD_OF = "a record of the {} cannot be decrypted"
     ],
 )
 async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
-    files: PemFiles, client_tls: bool, missing: int, end: str, cause: str, counted: str
+    files: PemFiles, client_tls: bool, missing: int, end: str, cause: str, truncated: str
 ) -> None:
     async with joined(files, client_tls, broker_tls=True) as (stage, client, broker):
         assert isinstance(broker, TlsClient)
@@ -182,8 +183,8 @@ async def test_a_broker_that_is_cut_off_inside_a_frame_is_no_end_of_the_stream(
         client.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
         assert stage.details == [BAD_RECORD_OF.format("broker")] * (end == "bad_record")
-        found = stage.proxy.counters.relay.truncations
-        assert [name for name, count in found.items() if count] == [counted] * bool(counted)
+        found = counted_by(stage.proxy.counters, "relay_truncations")
+        assert [name for name, count in found.items() if count] == [truncated] * bool(truncated)
         assert not cause or stage.caused(cause) == 1
 
 
@@ -243,7 +244,7 @@ async def test_a_client_without_a_trusted_certificate_is_refused_where_one_is_de
             await client.connect()
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
         assert stage.caused("tls_handshake_failed") == 1
-        assert stage.proxy.counters.tls.handshakes["client", "certificate"] == 1
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "certificate") == 1
         await connected(stage, client_context(own=authority().issue_cert("somebody")))
 
 
@@ -261,7 +262,7 @@ async def test_a_broker_must_have_the_name_that_was_asked_for(files: PemFiles, v
         assert (answer.response, answer.error) == (pb.CommandLookupTopicResponse.Failed, ServerError.ServiceNotReady)
         assert "TLS handshake: the certificate is refused" in answer.message
         assert "127.0.0.1" in answer.message
-        assert stage.proxy.counters.tls.handshakes["broker", "certificate"] > 0
+        assert counted(stage.proxy.counters, "tls_handshakes", "broker", "certificate") > 0
         direct = await stage.client()
         await direct.send(connect_frame(f"127.0.0.1:{stage.broker.port}"))
         assert (await direct.command()).error.error == ServerError.ServiceNotReady
@@ -296,7 +297,7 @@ async def test_a_client_without_tls_on_the_tls_port_is_named(files: PemFiles) ->
         await client.send(connect_frame())
         await client.rest()
         await stage.until(lambda: stage.caused("not_tls") == 1, "its cause")
-        assert stage.proxy.counters.tls.handshakes["client", "not_tls"] == 1
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "not_tls") == 1
 
 
 async def test_a_client_with_tls_on_the_plain_port_is_named(files: PemFiles) -> None:
@@ -329,8 +330,7 @@ async def test_a_handshake_that_fails_is_named(files: PemFiles, reason: str, tru
                 context.maximum_version = ssl.TLSVersion.TLSv1_2
             with pytest.raises(ssl.SSLError):
                 await Sealer(context).shake(client.sock)
-        handshakes = stage.proxy.counters.tls.handshakes
-        await stage.until(lambda: handshakes.get(("client", reason)), reason)
+        await stage.until(lambda: counted(stage.proxy.counters, "tls_handshakes", "client", reason), reason)
         assert stage.caused("tls_handshake_failed") == 1
 
 
@@ -341,7 +341,7 @@ async def test_a_handshake_that_stands_still_is_ended_by_the_clock(files: PemFil
         await client.send(first)
         await client.rest()
         await stage.until(lambda: stage.caused("handshake_timeout") == 1, "its cause")
-        assert stage.proxy.counters.tls.handshakes["client", "timeout"] == 1
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "timeout") == 1
 
 
 @pytest.mark.threat("tls-handshake-drips")
@@ -381,12 +381,12 @@ async def test_500_handshakes_at_once_are_all_served_and_stall_nobody(
             nonlocal most
             while not storm.done():
                 await before.ping()
-                most = max(most, stage.proxy.counters.tls.handshakes_in_flight)
+                most = max(most, counted(stage.proxy.counters, "tls_handshakes_in_flight"))
 
         storm = asyncio.gather(*(one() for _ in range(500)))
         await asyncio.gather(storm, others())
         assert 0 < most <= 8
-        assert stage.proxy.counters.tls.handshakes["client", "done"] == 501
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "done") == 501
         assert len(stage.proxy.sessions) == 501
 
 

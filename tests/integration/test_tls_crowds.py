@@ -15,6 +15,7 @@ from proxy.net.tls import arrivals, places
 from proxy.net.tls.arrivals import Arrival
 from tests.support.auth.tls import PemFiles, Sealer, TlsClient, authority, client_context, show_chain, tls_client
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 NEVER_SECONDS = 3600.0
@@ -72,7 +73,7 @@ async def test_clients_with_a_part_of_a_hello_hold_no_place(
         await crowd(stage, hello()[:part])
         await served(stage)
         assert half_done(stage) == 0
-        assert stage.proxy.counters.tls.handshakes_waiting == 0
+        assert counted(stage.proxy.counters, "tls_handshakes_waiting") == 0
         assert len(stage.proxy.sessions) == MANY + 1
 
 
@@ -102,8 +103,10 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
     async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=4) as stage:
         # On a busy machine the first have lost their places before the last are accepted.
         await crowd(stage, hello(), at_once=False)
-        tls = stage.proxy.counters.tls
-        await stage.until(lambda: tls.handshakes.get(("client", "displaced"), 0) >= MANY - 4, "places change hands")
+        counters = stage.proxy.counters
+        await stage.until(
+            lambda: counted(counters, "tls_handshakes", "client", "displaced") >= MANY - 4, "places change hands"
+        )
         assert half_done(stage) <= 4
         assert stage.caused("handshake_timeout") >= MANY - 4
         monkeypatch.setattr(places, "PLACE_SECONDS", NEVER_SECONDS)
@@ -118,10 +121,10 @@ async def test_another_address_has_the_next_turn_however_many_wait(
     times(monkeypatch, NEVER_SECONDS, 0.0)
     async with staged(**files.server_keys, **PATIENT, maxConcurrentTlsHandshakes=2) as stage:
         await crowd(stage, hello())
-        tls = stage.proxy.counters.tls
-        await stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
+        counters = stage.proxy.counters
+        await stage.until(lambda: counted(counters, "tls_handshakes_waiting") == MANY - 2, "a full queue")
         await served(stage)
-        assert tls.handshakes_waiting >= MANY - 4
+        assert counted(counters, "tls_handshakes_waiting") >= MANY - 4
 
 
 @pytest.mark.threat("many-networks-one-customer")
@@ -139,12 +142,12 @@ async def test_another_customer_has_the_next_turn_however_many_networks_one_has(
     async with staged(**files.server_keys, **PATIENT, **keys, maxConcurrentTlsHandshakes=2) as stage:
         for number in range(MANY):
             await client_of(stage, f"2001:db8:1:{number:x}::1", hello())
-        tls = stage.proxy.counters.tls
-        await stage.until(lambda: tls.handshakes_waiting == MANY - 2, "a full queue")
+        counters = stage.proxy.counters
+        await stage.until(lambda: counted(counters, "tls_handshakes_waiting") == MANY - 2, "a full queue")
         newcomer = TlsClient((await client_of(stage, "2001:db8:2::1")).sock, client_context())
         await newcomer.shake()
         await newcomer.connect()
-        assert tls.handshakes_waiting >= MANY - 4
+        assert counted(counters, "tls_handshakes_waiting") >= MANY - 4
 
 
 async def test_a_client_that_goes_on_keeps_its_place(files: PemFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,7 +160,7 @@ async def test_a_client_that_goes_on_keeps_its_place(files: PemFiles, monkeypatc
         await plain.send(slow.sealer.outgoing.read())
         await stage.until(lambda: half_done(stage) == 1, "a place")
         behind = await crowd(stage, hello(), 1)
-        await stage.until(lambda: stage.proxy.counters.tls.handshakes_waiting == 1, "a client that waits")
+        await stage.until(lambda: counted(stage.proxy.counters, "tls_handshakes_waiting") == 1, "a client that waits")
         await slow.shake()
         await slow.connect()
         # Its place is free now.
@@ -179,7 +182,7 @@ async def test_a_client_that_drips_keeps_no_place_but_its_own(files: PemFiles, m
         await stage.until(lambda: half_done(stage) == 2, "two places that are taken")
         times(monkeypatch, 0.0, 0.0)
         await served(stage)
-        assert stage.proxy.counters.tls.handshakes["client", "displaced"] == 1
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "displaced") == 1
         assert asked[0].transport is not None
 
 
@@ -199,7 +202,7 @@ async def test_a_client_that_drips_is_looked_at_now_and_then_and_loses_its_place
         await crowd(stage, hello(), 1)
         await stage.until(lambda: half_done(stage) == 1, "a place that is taken")
         await served(stage)
-        assert stage.proxy.counters.tls.handshakes["client", "displaced"] == 1
+        assert counted(stage.proxy.counters, "tls_handshakes", "client", "displaced") == 1
         assert len(looks) == arrivals.MOST_LOOKS + 1
         assert looks[-1] - looks[0] >= 0.9 * arrivals.MOST_LOOKS * arrivals.AGAIN_SECONDS
 

@@ -21,6 +21,7 @@ from tests.support.auth.tls import (
 )
 from tests.support.brokers.raw_broker import handshake
 from tests.support.clients.async_client import AsyncClient, Closed
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 
 pytestmark = pytest.mark.usefixtures("quick_retries")
@@ -59,7 +60,7 @@ def dateless(pem: bytes) -> bytes:
 
 
 def reloads(stage: Stage, result: str) -> int:
-    return stage.proxy.counters.tls.reloads[result]
+    return counted(stage.proxy.counters, "tls_reloads", result)
 
 
 async def test_a_swapped_directory_is_in_force_for_new_connections_and_drops_none(tmp_path: Path) -> None:
@@ -167,7 +168,7 @@ async def test_an_error_that_nobody_foresaw_leaves_the_old_certificate_in_force(
             await stage.until(lambda: reloads(stage, "refused") == 1, "a refusal")
             await (await tls_client(stage)).connect()
         await stage.until(lambda: reloads(stage, "applied") == 1, "the new files")
-        stage.expected_internal_errors = {"tls files": 1}
+        stage.expected_internal_errors = {"tls_files": 1}
 
 
 async def test_files_are_looked_at_without_being_asked(tmp_path: Path) -> None:

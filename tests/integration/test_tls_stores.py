@@ -9,6 +9,7 @@ import pytest
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.auth.tls import authority, certificate, client_context, server_context, tls_client
 from tests.support.auth.tls_settings import broker_store_keys, store_keys, write_store
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, TOPICS, namespace, staged
 
 
@@ -25,11 +26,10 @@ async def test_stores_serve_clients_and_brokers_and_a_changed_one_is_in_force(tm
         assert len((await before.topics(namespace(0))).topics) == TOPICS
         os.replace(write_store(tmp_path / "new.p12", certificate("second")), own)
         stage.proxy.files_may_have_changed()
-        reloads = stage.proxy.counters.tls.reloads
-        await stage.until(lambda: reloads["applied"] == 1, "the new store")
+        await stage.until(lambda: counted(stage.proxy.counters, "tls_reloads", "applied") == 1, "the new store")
         os.truncate(own, 700)
         stage.proxy.files_may_have_changed()
-        await stage.until(lambda: reloads["refused"] == 1, "a refusal")
+        await stage.until(lambda: counted(stage.proxy.counters, "tls_reloads", "refused") == 1, "a refusal")
         await (await tls_client(stage, client_context("second", somebody))).connect()
         with pytest.raises(ssl.SSLCertVerificationError):
             await tls_client(stage, client_context(own=somebody))

@@ -9,6 +9,7 @@ from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import MIB, namespace
 from tests.support.web.fake_web_broker import fake_web_broker, redirect_to, swallowed
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -37,13 +38,14 @@ async def test_uploads_that_drip_keep_no_list_from_its_memory() -> None:
         drips = [await uploading(at, 1_000_000, bytes(850_000)) for _ in range(8)]
         sent = 8 * 850_000
         await at.stage.until(
-            lambda: at.stage.proxy.counters.web.bytes_to_brokers == sent, "all bytes that came at the broker"
+            lambda: counted(at.stage.proxy.counters, "http_bytes", "to_broker") == sent,
+            "all bytes that came at the broker",
         )
         assert 0 < at.stage.direct.held <= 10 * MIB // 4
         victims = [await at.stage.connected() for _ in range(3)]
         for number, victim in enumerate(victims):
             assert len((await victim.topics(namespace(number))).topics) == 7_000
-        assert at.stage.proxy.counters.requests.list_outcomes["refused_direct"] == 0
+        assert counted(at.stage.proxy.counters, "lists_answers", "refused_direct") == 0
         assert at.stage.direct.statistics().timed_out == 0
         for drip in drips:
             await drip.send(bytes(150_000))
@@ -66,7 +68,7 @@ async def test_a_copy_given_up_while_it_is_sent_again_leaves_the_redirect_to_the
         await at.stage.until(lambda: other.asked and at.stage.direct.held, "the second broker, which reads nothing yet")
         taken = await at.stage.direct.acquire(at.stage.direct.available)
         waiting = await start(at.stage.direct.acquire(1))
-        await at.stage.until(lambda: at.stage.proxy.counters.web.copies_dropped, "the end of the copy")
+        await at.stage.until(lambda: counted(at.stage.proxy.counters, "http_copies_dropped"), "the end of the copy")
         reading.set()
         answer = await client.rest()
         assert answer.startswith(b"HTTP/1.1 307 ")
@@ -96,8 +98,10 @@ async def test_aborted_uploads_leave_nothing_behind(framing: str) -> None:
                     client.reset()
                 else:
                     client.close()
-        await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the end of all uploads")
+        await at.stage.until(
+            lambda: not counted(at.stage.proxy.counters, "http_requests_in_work"), "the end of all uploads"
+        )
         await at.stage.until(lambda: at.stage.direct.held == 0, "no permit held")
         await at.stage.until(lambda: len(asyncio.all_tasks()) <= tasks, "no task left")
         await at.stage.until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors, "no socket left")
-        assert at.stage.proxy.counters.shared.internal_errors == {}
+        assert counted_by(at.stage.proxy.counters, "internal_errors") == {}

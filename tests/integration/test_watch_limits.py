@@ -12,14 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from limiter.permit import Permit
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.relay.counters import WatchCounters, WatchOvershoot
 from proxy.relay.engine import Relay
-from proxy.relay.watch_limits import SHARE_PART
+from proxy.relay.watch_limits import SHARE_PART, WatchOvershoot
 from tests.integration.test_direct_mode import greet
 from tests.support.brokers.embedded.session import message_frame
 from tests.support.brokers.embedded.topics import ListedTopics
 from tests.support.brokers.raw_broker import CONNECTED, RawBroker, raw_broker
 from tests.support.clients.async_client import PING, AsyncClient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import MIB, Stage, namespace, staged
 from tests.support.proxies.relays import TO_CLIENT, reads, waits_for_memory
 from tests.support.sockets.frames import scalable_diff, scalable_snapshot, watch_success, watch_update
@@ -48,7 +48,7 @@ class Pair:
 
     async def over(self, cause: str) -> None:
         await self.stage.until(lambda: not len(self.stage.proxy.sessions), "no session")
-        assert self.stage.caused(cause) == 1, self.stage.proxy.counters.shared.disconnects
+        assert self.stage.caused(cause) == 1, counted_by(self.stage.proxy.counters, "disconnects")
 
     async def paused(self) -> None:
         await self.stage.until(lambda: waits_for_memory(self.relay), "a watch frame that waits")
@@ -83,12 +83,13 @@ def exhaust(stage: Stage) -> Permit:
     return permit
 
 
-def seen(stage: Stage) -> WatchCounters:
-    return stage.proxy.counters.relay.watch
+def seen(stage: Stage, kind: str) -> int:
+    """Give the number of frames of a kind that passed."""
+    return counted(stage.proxy.counters, "watch_frames", kind)
 
 
-def overshoots(stage: Stage) -> dict[str, int]:
-    return {why: count for why, count in seen(stage).overshoots.items() if count}
+def overshoots(stage: Stage) -> dict[str, float]:
+    return {why: count for why, count in counted_by(stage.proxy.counters, "watch_overshoots").items() if count}
 
 
 async def send_all(peer: AsyncClient, frames: Iterable[bytes]) -> None:
@@ -114,8 +115,9 @@ async def test_upstream_weak_point_6_watch_traffic_is_limited(names: bytes) -> N
             taken.release()
             assert await client.receive(len(names) + len(MESSAGE)) == names + MESSAGE
         await stage.until(lambda: not stage.direct.held, "the permit given back")
-        counted = (seen(stage).successes, seen(stage).updates, seen(stage).frame_bytes, seen(stage).pauses)
-        assert counted == (names is LIST, names is not LIST, len(names), 1)
+        assert (seen(stage, "success"), seen(stage, "update")) == (names is LIST, names is not LIST)
+        counters = stage.proxy.counters
+        assert (counted(counters, "watch_bytes"), counted(counters, "watch_pauses")) == (len(names), 1)
         assert overshoots(stage) == {}
 
 
@@ -163,7 +165,7 @@ async def test_clients_that_leave_watch_frames_lying_hold_a_part_of_the_memory(h
                 lambda: not any(reads(pair.relay, TO_CLIENT) for pair in stuck) and stage.direct.held,
                 "relays that stand",
             )
-            await stage.until(lambda: seen(stage).overshoots[WatchOvershoot.SHARE], "frames above the part")
+            await stage.until(lambda: overshoots(stage).get(WatchOvershoot.SHARE), "frames above the part")
             assert stage.direct.held <= stage.direct.limit // SHARE_PART
             for task in pouring:
                 task.cancel()
@@ -216,7 +218,7 @@ async def test_updates_of_all_watchers_keep_their_order_among_messages() -> None
                     taken.release()
         assert bytes(received) == stream
         # Those above a thousand questions in a second are told of when the second is over.
-        await pair.stage.until(lambda: seen(pair.stage).updates == 1500, "all frames counted")
+        await pair.stage.until(lambda: seen(pair.stage, "update") == 1500, "all frames counted")
 
 
 # --- the end of a pause ---------------------------------------------------------------------------
@@ -301,7 +303,7 @@ async def test_the_switch_is_for_new_relays_and_spares_walked_ones() -> None:
         await pair.broker.send(UPDATE)
         assert await pair.client.receive(len(UPDATE)) == UPDATE
         await watch(raw, 1, namespace(0), ".*")
-        assert (seen(pair.stage).updates, seen(pair.stage).successes) == (2, 0)
+        assert (seen(pair.stage, "update"), seen(pair.stage, "success")) == (2, 0)
 
 
 # --- with the embedded broker ---------------------------------------------------------------------
@@ -332,7 +334,7 @@ async def test_a_watcher_hears_of_new_and_deleted_topics_through_the_proxy() -> 
         assert (await client.answer()).success.request_id == 9
         await stage.broker.announce(["persistent://public/default/a3"])
         await client.ping()
-        assert (seen(stage).successes, seen(stage).updates) == (1, 1)
+        assert (seen(stage, "success"), seen(stage, "update")) == (1, 1)
 
 
 async def test_watch_frames_are_on_the_metrics_page() -> None:

@@ -14,10 +14,12 @@ from proxy.core.loop_budget import ITERATION_SECONDS
 from proxy.web.forward import broker_client
 from proxy.web.forward.websockets import PIECE_SECONDS
 from proxy.web.http import places
+from proxy.web.http.errors import ANSWERS
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.integration.test_floods import Iterations, noted
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, Closed
 from tests.support.patience import in_time, patient
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import staged
 from tests.support.web.fake_web_broker import echoed, raw_web_broker
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -99,7 +101,7 @@ async def test_uploads_that_drip_leave_places_to_others(places: int) -> None:
         at.broker.answer = large_or_small
         await crowd(at, UPLOAD + b"x", places)
         assert (await at.ask()).status == 200
-        assert 1 <= at.stage.proxy.counters.web.refused["slow_upload"] < places
+        assert 1 <= counted(at.stage.proxy.counters, "http_refused_requests", "slow_upload") < places
 
 
 @pytest.mark.threat("unread-http-answers")
@@ -114,7 +116,7 @@ async def test_who_has_sent_its_whole_request_waits_for_no_upload_of_its_own_add
         assert (await at.ask()).status == 200
         assert (await at.ask(method="PUT", data=b"4")).status == 200
         assert len(at.broker.asked) == for_uploads + 2
-        assert not at.stage.proxy.counters.web.refused
+        assert not counted_by(at.stage.proxy.counters, "http_refused_requests")
 
 
 @pytest.mark.threat("lasting-http-requests")
@@ -124,7 +126,7 @@ async def test_requests_that_last_leave_places_to_another_address(places: int) -
         at.broker.answer = silent_or_small
         clients = await crowd(at, ASK, places)
         assert (await at.ask(client=other)).status == 200
-        assert at.stage.proxy.counters.web.refused == {"gave_way": 1}
+        assert counted_by(at.stage.proxy.counters, "http_refused_requests") == {"gave_way": 1}
         # The longest request of the address with most has given way, with an answer.
         assert (await clients[0].receive(12)) == b"HTTP/1.1 503"
 
@@ -137,11 +139,11 @@ async def test_an_address_alone_has_all_places_and_who_waits_is_answered_in_time
     async with web_staged(maxConcurrentHttpRequests=10) as at:
         at.broker.answer = silent_or_small
         await crowd(at, ASK, 10)
-        assert at.stage.proxy.counters.web.in_work == 10
+        assert counted(at.stage.proxy.counters, "http_requests_in_work") == 10
         answer = await at.ask()
         assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         assert "maxConcurrentHttpRequests" in answer.json["reason"]
-        assert at.stage.proxy.counters.web.in_work == 10
+        assert counted(at.stage.proxy.counters, "http_requests_in_work") == 10
 
 
 @pytest.mark.threat("silent-websockets")
@@ -149,8 +151,8 @@ async def test_open_websockets_hold_no_place_of_requests() -> None:
     async with web_staged(maxConcurrentHttpRequests=10) as at:
         at.broker.answer = socket_or_silent
         sockets = [await at.client.ws_connect(at.url + SOCKET) for _ in range(10)]
-        counters = at.stage.proxy.counters.web
-        assert (counters.tunnels, counters.in_work) == (10, 0)
+        counters = at.stage.proxy.counters
+        assert (counted(counters, "http_tunnels"), counted(counters, "http_requests_in_work")) == (10, 0)
         assert (await at.ask()).status == 200
         for socket in sockets:
             await socket.send_bytes(b"x")
@@ -171,7 +173,7 @@ async def test_one_websocket_more_ends_the_longest_idle_of_the_address_with_most
         for socket in (lone, newest, many[0], *many[2:]):
             await socket.send_bytes(b"y")
             assert (await socket.receive(20)).data == b"y"
-        assert (at.stage.caused("gave_way"), at.stage.proxy.counters.web.tunnels) == (1, 10)
+        assert (at.stage.caused("gave_way"), counted(at.stage.proxy.counters, "http_tunnels")) == (1, 10)
 
 
 ALONE = "GET {} HTTP/1.1\r\nHost: p\r\nConnection: close\r\n\r\n"
@@ -216,7 +218,9 @@ async def test_a_probe_is_answered_while_its_own_address_holds_all_that_may_be_p
         for _ in range(2 * KEPT):
             await at.stage.client(port=at.stage.proxy.web_port)
         assert await at.status_of(ALONE.format("/healthz")) == 200
-        assert (at.stage.proxy.counters.web.in_work, at.waiting, at.stage.proxy.counters.web.tunnels) == (10, 5, 8)
+        counters = at.stage.proxy.counters
+        assert (counted(counters, "http_requests_in_work"), at.waiting) == (10, 5)
+        assert counted(counters, "http_tunnels") == 8
 
 
 async def come_again(at: WebStage, port: int) -> None:
@@ -250,7 +254,7 @@ async def test_stopped_uploads_and_connections_that_come_again_keep_no_other_add
         # Connections that say nothing gave way, and no upload.
         for upload in uploads:
             await upload.send(b"x")
-        assert at.stage.proxy.counters.web.in_work == 20
+        assert counted(at.stage.proxy.counters, "http_requests_in_work") == 20
 
 
 @pytest.mark.threat("returning-web-connections")
@@ -311,13 +315,13 @@ async def test_one_address_cannot_use_up_the_rate_of_requests_for_others() -> No
 async def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_paths(path: str) -> None:
     connections, seconds = 60, REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
     async with staged() as stage:
-        answers = stage.proxy.counters.web.answers
+        answers = stage.proxy.counters[ANSWERS]
         stage.proxy.sockets.loop_budget.now = lambda: answers["4xx"] * seconds
         clients = [await stage.client(port=stage.proxy.web_port) for _ in range(connections)]
         # The answers are small: the kernel keeps them until the clients read.
         for client in clients:
             client.send_now(f"GET {path} HTTP/1.1\r\nHost: p\r\n\r\n".encode() * 4)
-        most = before = 0
+        most = before = 0.0
         async with in_time():
             while before < 4 * connections:
                 await asyncio.sleep(0)

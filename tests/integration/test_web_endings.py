@@ -10,6 +10,7 @@ import pytest
 from proxy.web.forward import broker_client
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.sockets.descriptors import targets
 from tests.support.web.fake_web_broker import raw_web_broker, swallowed
@@ -91,7 +92,7 @@ async def test_a_client_without_a_connection_to_the_broker_is_told_to_come_again
         # It learns no address.
         assert not any(sign.isdigit() for sign in reason)
         client.reset()
-        await at.stage.until(lambda: not at.stage.proxy.counters.web.in_work, "the upload's end")
+        await at.stage.until(lambda: not counted(at.stage.proxy.counters, "http_requests_in_work"), "the upload's end")
         assert (await at.ask()).status == 204
 
 

@@ -13,6 +13,7 @@ from tests.integration.test_web_tls import tls_port, web_keys
 from tests.support.auth.tls import PemFiles, client_context
 from tests.support.clients.async_client import LOOPBACK, AsyncClient
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted
 from tests.support.web.web_stage import WebStage, web_staged
 
 MANY = 60
@@ -52,20 +53,22 @@ async def test_half_done_handshakes_never_hold_more_than_their_places(
 ) -> None:
     times(monkeypatch, 0.05, 0.05)
     async with tls_web(files, monkeypatch, maxConcurrentTlsHandshakes=4) as at:
-        tls = at.stage.proxy.counters.tls
+        counters = at.stage.proxy.counters
         # A part of a hello takes none.
         for part in (0, 1, 100, -1):
             await crowd(at, hello()[:part], 4)
         await is_served(at)
-        assert (tls.handshakes_in_flight, tls.handshakes_waiting) == (0, 0)
+        assert (counted(counters, "tls_handshakes_in_flight"), counted(counters, "tls_handshakes_waiting")) == (0, 0)
         clients = await crowd(at, hello())
-        await at.stage.until(lambda: tls.handshakes.get(("client", "displaced"), 0) >= MANY - 4, "places change hands")
-        assert tls.handshakes_in_flight == 4
+        await at.stage.until(
+            lambda: counted(counters, "tls_handshakes", "client", "displaced") >= MANY - 4, "places change hands"
+        )
+        assert counted(counters, "tls_handshakes_in_flight") == 4
         monkeypatch.setattr(places, "PLACE_SECONDS", NEVER_SECONDS)
         await is_served(at)
         for client in clients:
             client.close()
-        await at.stage.until(lambda: not tls.handshakes_in_flight, "all places free")
+        await at.stage.until(lambda: not counted(counters, "tls_handshakes_in_flight"), "all places free")
 
 
 @pytest.mark.threat("handshakes-of-web-port")

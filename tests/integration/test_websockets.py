@@ -10,6 +10,7 @@ from aiohttp import web
 
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import in_time, patient_millis
+from tests.support.proxies.counted import counted
 from tests.support.web.web_stage import WebStage, web_staged
 
 PATH = "/ws/v2/producer/persistent/t/n/topic"
@@ -45,7 +46,7 @@ async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
             for size in (1, 1000, 1_000_000):
                 await socket.send_bytes(b"x" * size)
                 assert await socket.receive_bytes() == b"x" * size
-            assert at.stage.proxy.counters.web.tunnels == 1
+            assert counted(at.stage.proxy.counters, "http_tunnels") == 1
             await socket.send_str("bye")
             assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
             assert socket.close_code == 4321
@@ -53,7 +54,7 @@ async def test_messages_pings_and_close_codes_pass_in_both_directions() -> None:
         assert (asked.path, asked.header("Authorization")) == (PATH, "Bearer t")
         assert asked.header("X-Original-Principal") is None
         assert asked.header("Host") == f"127.0.0.1:{at.broker.port}"
-        await at.stage.until(lambda: not at.stage.proxy.counters.web.tunnels, "no tunnel left")
+        await at.stage.until(lambda: not counted(at.stage.proxy.counters, "http_tunnels"), "no tunnel left")
 
 
 async def test_what_a_client_sends_before_its_websocket_is_open_is_not_lost() -> None:

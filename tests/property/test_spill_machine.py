@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.net.spill.body import SpillableBody
-from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.judge import SWEEP_SECONDS
 from proxy.net.spill.read_back import DiskRead
 from proxy.net.spill.space import SpillSpace
@@ -26,6 +26,7 @@ from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody
 from tests.support.brokers.answers import answer_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import VirtualLoop, run_virtual
+from tests.support.proxies.counted import counted
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 MIB = 1024 * 1024
@@ -88,7 +89,7 @@ class World:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.counters, self.disk = SpillCounters(), FakeDisk()
+        self.counters, self.disk = Counters(), FakeDisk()
         self.writers, self.readers = StandingWorkers(), StandingWorkers()
         self.space = SpillSpace(3 * MIB, 3, self.counters)
         self.direct = AsyncSemaphore("direct", 10 * MIB, max_queue=0, timeout_seconds=10**6, clock=ManualClock())
@@ -135,7 +136,7 @@ class World:
 
     def check(self) -> None:
         assert self.space.held <= self.space.limit
-        assert self.counters.read_back_bytes >= 0
+        assert counted(self.counters, "spill_read_back_bytes") >= 0
         for body, permit, _ in self.lists:
             if body.file is not None:
                 assert permit.released, "a list on disk holds no memory"
@@ -154,7 +155,7 @@ class World:
             await self.writers.finish()
             await self.readers.finish()
         assert (self.spill.busy, self.space.held, self.space.unwritten, self.direct.held) == (0, 0, 0, 0)
-        assert (self.disk.files, self.counters.read_back_bytes) == ({}, 0)
+        assert (self.disk.files, counted(self.counters, "spill_read_back_bytes")) == ({}, 0)
         await self.spill.close()
 
 

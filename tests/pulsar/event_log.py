@@ -10,16 +10,16 @@ from typing import Any
 
 import pulsar
 
-from proxy.app.metrics.counters import Counters
 from proxy.auth.own.plugins import own_credentials
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.files import TlsFiles
-from proxy.telemetry.events.counters import SinkNumbers
-from proxy.telemetry.events.log import EventLog
+from proxy.telemetry.events.log import EventLog, SinkNumbers
 from tests.support.clients.async_client import eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient, patient_millis
+from tests.support.proxies.counted import counted_by
 
 # A topic may move, a broker may come back: only a broken sink needs as long.
 PATIENCE_SECONDS = 90.0
@@ -43,7 +43,7 @@ class RunningLog:
 
     @property
     def numbers(self) -> SinkNumbers:
-        return self.counters.event_log.sinks()["topic"]
+        return self.log.sinks()["topic"]
 
     def lines(self, event: str) -> list[dict[str, Any]]:
         return self.told.of(event)
@@ -67,12 +67,12 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
         lambda error: None,
         LoopBudget(loop, loop.time),
     )
-    tls = TlsFiles(config, counters.tls, told.log)
+    tls = TlsFiles(config, counters, told.log)
 
     def broker_tls() -> ssl.SSLContext:
         return tls.broker_client()
 
-    log = EventLog(config, loop, own, broker_tls, counters.event_log, told.log, flush_seconds=0.02)
+    log = EventLog(config, loop, own, broker_tls, counters, told.log, flush_seconds=0.02)
     running = RunningLog(log, counters, told)
     log.start()
     try:
@@ -80,7 +80,7 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     finally:
         await log.close(patient(60))
         await own.close()
-    assert counters.shared.internal_errors == {}
+    assert counted_by(counters, "internal_errors") == {}
     assert running.numbers.written + running.numbers.dropped == running.put
 
 

@@ -43,7 +43,7 @@ async def test_events_arrive_and_the_topic_keeps_them(
     assert TopicAdmin((broker.admin_url,)).keeping(topic_name(topic)).keeps
     async with running_log(**keys(broker, topic)) as log:
         await log.said("the topic keeps events")
-        assert log.counters.event_log.topic_keeps is True
+        assert log.log.topic_keeps is True
         # Block after block, so that each partition has its turn.
         for number in range(1, 5):
             log.give(500)
@@ -63,7 +63,7 @@ async def test_topic_that_would_lose_events_is_warned_about(broker: Broker, name
         await log.written(10)
     assert line["level"] == "warning"
     assert line["change"] == f"retention and inactive-topic policy of {namespace} (pulsar-admin namespaces)"
-    assert log.counters.event_log.topic_keeps is False
+    assert log.log.topic_keeps is False
 
 
 async def test_topic_that_takes_no_more_costs_events_that_are_counted(

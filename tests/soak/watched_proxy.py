@@ -21,6 +21,7 @@ from proxy.app.proxy import Proxy
 from proxy.brokers import clocks
 from proxy.cli.main import main
 from tests.support.proxies.books import books_of
+from tests.support.proxies.counted import counted, counted_by
 
 FILE: Final = "SOAK_CENSUS"
 _numbers = itertools.count(1)
@@ -58,12 +59,12 @@ def census() -> dict[str, Any]:
             **books_of(proxy),
             # A connection in the pool is no client's, but a descriptor: it must have ended before others are counted.
             "connections to brokers": sum(proxy.broker_side.pool.states().values()),
-            "requests over HTTP": proxy.counters.web.in_work,
-            "WebSockets": proxy.counters.web.tunnels,
+            "requests over HTTP": counted(proxy.counters, "http_requests_in_work"),
+            "WebSockets": counted(proxy.counters, "http_tunnels"),
         },
         "tasks": dict(Counter(_name(task) for task in asyncio.all_tasks(proxy.loop))),
         "objects": dict(Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())),
-        "internal_errors": dict(proxy.counters.shared.internal_errors),
+        "internal_errors": dict(counted_by(proxy.counters, "internal_errors")),
     }
 
 

@@ -12,8 +12,9 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, Protocol
 
-from proxy.app.metrics.instrument import MetricSources, Reading, take
+from proxy.app.metrics.counters import OTLP_EXPORTS
 from proxy.app.metrics.otel_settings import OtelSettings
+from proxy.app.metrics.reading import MetricSources, Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.log import Logger
 from proxy.core.secrets import masked
@@ -41,7 +42,7 @@ class OtlpExport:
     def __init__(self, settings: OtelSettings, sources: MetricSources, log: Logger, make: Callable[[], Sender]) -> None:
         self._settings = settings
         self._sources = sources
-        self._results = sources.counters.otlp_exports
+        self._results = sources.counters[OTLP_EXPORTS]
         self._log = log
         self._make = make
         self._sender: Sender | None = None

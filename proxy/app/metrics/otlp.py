@@ -27,8 +27,9 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
-from proxy.app.metrics.instrument import Distribution, Instrument, Reading
 from proxy.app.metrics.otel_settings import Temporality
+from proxy.app.metrics.reading import Distribution, Reading
+from proxy.core.instrument import Instrument
 from proxy.core.version import VERSION
 from proxy.telemetry.durations import BOUNDS_SECONDS
 

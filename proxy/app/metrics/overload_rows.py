@@ -7,7 +7,8 @@ The metrics of the adaptive throttle have the names of pulsar-25239, with `pulsa
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.metrics.instrument import Instrument, Kind, MetricSources, Unit
+from proxy.app.metrics.reading import MetricSources, Row
+from proxy.core.instrument import Kind, Unit
 from proxy.overload.counters import OverloadCounters, TopicNumbers
 from proxy.overload.samples import OTHER_TOPICS
 
@@ -44,7 +45,7 @@ def _topics(sources: MetricSources) -> bool:
 def _row(
     name: str, kind: Kind, text: str, read: _Read,
     present: Callable[[MetricSources], bool], unit: Unit = "", label: str = "", otel: str = "",
-) -> Instrument:  # fmt: skip
+) -> Row:  # fmt: skip
     """Declare a metric with one label or none."""
 
     def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
@@ -52,9 +53,7 @@ def _row(
         return {(value,): number for value, number in found.items()} if isinstance(found, Mapping) else {(): found}
 
     labels = (label,) if label else ()
-    return Instrument(
-        f"pulsar_proxy_{name}", kind, text, readings, labels=labels, unit=unit, otel=otel, present=present
-    )
+    return Row(f"pulsar_proxy_{name}", kind, text, readings, labels=labels, unit=unit, otel=otel, present=present)
 
 
 def _ratios(view: "OverloadControl", _: OverloadCounters) -> Mapping[str, float]:
@@ -153,9 +152,9 @@ def _shown(topic: str) -> str:
     return topic.encode(errors="replace").decode() or OTHER_TOPICS
 
 
-def _topic_row(name: str, text: str, read: Callable[[TopicNumbers], float], unit: Unit = "") -> Instrument:
+def _topic_row(name: str, text: str, read: Callable[[TopicNumbers], float], unit: Unit = "") -> Row:
     """Declare a gauge with a number for each of the topics that are throttled most."""
-    return Instrument(
+    return Row(
         f"pulsar_proxy_topic_adaptive_throttle_{name}", "gauge", f"{text} (by topic, the 100 throttled most).",
         lambda s: {(_shown(row.topic),): read(row) for row in _view(s).topics()},
         labels=("topic",), unit=unit, present=_topics,
@@ -176,7 +175,7 @@ _TOPIC_ROWS: Final = (
     _topic_row("rate_reduction_ratio", "Part of the natural rate that is taken away",
                lambda row: row.reduction, "ratio"),
 )  # fmt: skip
-OVERLOAD_ROWS: Final[tuple[Instrument, ...]] = (
+OVERLOAD_ROWS: Final[tuple[Row, ...]] = (
     *_SIGNAL_ROWS,
     *_RELAY_ROWS,
     *_THRESHOLD_ROWS,

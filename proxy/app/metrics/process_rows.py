@@ -5,9 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from proxy.app.metrics import process
-from proxy.app.metrics.counters import BudgetLine
-from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.rows import gauge, labelled, of_process, word
+from proxy.app.metrics.counters import (
+    CONFIG_ACCEPTED,
+    CONFIG_APPLIED_AT,
+    CONFIG_RELOADS,
+    CONTROLLER_AGES,
+    OTLP_EXPORTS,
+    BudgetLine,
+)
+from proxy.app.metrics.reading import Metric, MetricSources, Row
+from proxy.app.metrics.rows import of_process
+from proxy.core.instrument import Readings
 from proxy.core.native import native
 from proxy.core.process_memory import (
     container_limit_bytes,
@@ -16,6 +24,9 @@ from proxy.core.process_memory import (
     resident_bytes,
 )
 from proxy.core.version import VERSION
+from proxy.net.ended_sockets import ENDED_BYTES
+from proxy.net.spill import read_back, space
+from proxy.net.write_watch import WRITERS_KERNEL_BYTES
 
 __all__ = ["PROCESS_ROWS"]
 
@@ -35,36 +46,38 @@ def _limits(lines: Sequence[BudgetLine]) -> Readings:
 
 def _used(sources: MetricSources) -> Mapping[str, float]:
     """Return the bytes in use of each line of the budget, by label, whose use is counted; others are limits only."""
-    sinks = sources.counters.event_log.sinks()
+    counters = sources.counters
     return {
         **sources.held(),
         **_spill(sources),
-        _send_line(sources): sources.counters.net.writers_kernel_bytes,
+        _send_line(sources): counters[WRITERS_KERNEL_BYTES].value,
         **_relays(sources),
-        "ended_connections": sources.counters.net.ended_bytes,
-        **{f"events_{sink}": numbers.buffer_bytes for sink, numbers in sinks.items()},
+        "ended_connections": counters.reading(ENDED_BYTES)[()],
+        **{f"events_{sink}": numbers.buffer_bytes for sink, numbers in sources.sinks().items()},
     }
 
 
 def _send_line(sources: MetricSources) -> str:
     """Return the line in which the bytes for clients are: in a sum only the large buffers hold much."""
-    memory = sources.counters.net.send_memory
+    memory = sources.send_memory
     return "send_buffers" if memory is None or memory.limit_bytes is None else "large_send_buffers"
 
 
 def _relays(sources: MetricSources) -> Mapping[str, float]:
     """Return the kernel memory of relayed sockets, and with a pool what relays hold in user space."""
-    relay = sources.counters.relay
-    bounded = "stalled_relays" if relay.bound is None else "relay_sockets"
-    found: dict[str, float] = {bounded: sum(relay.socket_memory)}
-    if relay.pool is not None:
-        found["relay_pool"] = relay.pool.used_bytes
+    relays = sources.relays
+    if relays is None:
+        return {}
+    found: dict[str, float] = {"stalled_relays" if relays.bound is None else "relay_sockets": sum(relays.weighed)}
+    if relays.pool is not None:
+        found["relay_pool"] = relays.pool.used_bytes
     return found
 
 
 def _spill(sources: MetricSources) -> Mapping[str, float]:
-    spill = sources.counters.spill
-    return {"spill_lists": spill.read_back_bytes} if spill.limit_bytes else {}
+    counters = sources.counters
+    held, limit = counters.reading(read_back.HELD_BYTES)[()], counters.reading(space.LIMIT_BYTES)[()]
+    return {"spill_lists": held} if limit else {}
 
 
 def _fits(sources: MetricSources) -> float:
@@ -72,44 +85,36 @@ def _fits(sources: MetricSources) -> float:
     return float(all(limit is None or sources.counters.budget_bytes <= limit for limit in limits))
 
 
-PROCESS_ROWS: Final[tuple[Instrument, ...]] = (
-    Instrument("pulsar_proxy_build_info", "gauge",
+PROCESS_ROWS: Final[tuple[Metric, ...]] = (
+    Row("pulsar_proxy_build_info", "gauge",
                "Always 1; the labels name the versions that run, those of the native extension and of its TLS "
                "among them (empty: none).",
                _build, labels=("version", "python", "native", "rustls", "aws_lc_sys")),
-    Instrument("pulsar_proxy_event_loop_lag_seconds", "summary",
+    Row("pulsar_proxy_event_loop_lag_seconds", "summary",
                "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
                durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
-    labelled("controller_age_seconds", "controller",
-             "Seconds since a periodic background task last finished its work.",
-             lambda c: {word(name): age() for name, age in c.controllers.items()}, "gauge", "seconds"),
-    Instrument("pulsar_proxy_memory_budget_bytes", "gauge",
+    CONTROLLER_AGES,
+    Row("pulsar_proxy_memory_budget_bytes", "gauge",
                "Worst case of all memory that has a limit (docs/memory.md).",
                lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
-    Instrument("pulsar_proxy_memory_budget_part_bytes", "gauge",
+    Row("pulsar_proxy_memory_budget_part_bytes", "gauge",
                "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
                "larger of `send_buffers` and `stalled_relays` counts.",
                lambda s: _limits(s.counters.budget), labels=_OWNER, unit="bytes"),
-    Instrument("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
+    Row("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
                "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
                lambda s: _limits(s.counters.kernels_choice), labels=_OWNER, unit="bytes"),
-    Instrument("pulsar_proxy_memory_budget_used_bytes", "gauge",
+    Row("pulsar_proxy_memory_budget_used_bytes", "gauge",
                "Bytes in use of each line of the budget whose use is counted.",
                lambda s: {(label,): size for label, size in _used(s).items()}, labels=_OWNER, unit="bytes"),
-    Instrument("pulsar_proxy_memory_budget_fits", "gauge",
+    Row("pulsar_proxy_memory_budget_fits", "gauge",
                "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
                "it does not.",
                lambda s: {(): _fits(s)}),
-    labelled("config_reloads", "result", "Reloads of the configuration (SIGHUP) by result.",
-             lambda c: c.config_reloads),
-    gauge("config_reload_success", "1: the configuration that was read last is in force; 0: that one was refused.",
-          lambda c: float(c.config_accepted)),
-    Instrument("pulsar_proxy_config_last_success_timestamp_seconds", "gauge",
-               "Unix time at which the configuration in force was applied, at the start or by a reload.",
-               lambda s: {(): s.counters.config_applied_at}, unit="seconds"),
-    labelled("otlp_exports", "result",
-             "Exports to an OpenTelemetry collector; skipped: the export before was still under way.",
-             lambda c: c.otlp_exports),
+    CONFIG_RELOADS,
+    CONFIG_ACCEPTED,
+    CONFIG_APPLIED_AT,
+    OTLP_EXPORTS,
     of_process("pulsar_proxy_memory_resident_bytes", "gauge", "Resident memory of the process.",
                lambda s: resident_bytes(s.memory), "bytes"),
     of_process("pulsar_proxy_memory_peak_bytes", "gauge", "Largest resident memory since the start.",

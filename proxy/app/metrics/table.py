@@ -5,12 +5,12 @@ Rule: /metrics, the OTLP export, docs/reference/metrics.md and docs/compatibilit
 
 from typing import Final
 
-from proxy.app.metrics.instrument import Instrument
 from proxy.app.metrics.overload_rows import OVERLOAD_ROWS
 from proxy.app.metrics.process_rows import PROCESS_ROWS
+from proxy.app.metrics.reading import Metric
 from proxy.app.metrics.traffic_rows import TRAFFIC_ROWS
 from proxy.app.metrics.upstream_rows import UPSTREAM_ROWS
 
 __all__ = ["INSTRUMENTS"]
 
-INSTRUMENTS: Final[tuple[Instrument, ...]] = (*UPSTREAM_ROWS, *TRAFFIC_ROWS, *OVERLOAD_ROWS, *PROCESS_ROWS)
+INSTRUMENTS: Final[tuple[Metric, ...]] = (*UPSTREAM_ROWS, *TRAFFIC_ROWS, *OVERLOAD_ROWS, *PROCESS_ROWS)

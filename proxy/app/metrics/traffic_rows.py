@@ -1,93 +1,71 @@
 """The rows of metrics about clients, brokers and their traffic that only this proxy has."""
 
-from collections.abc import Mapping
-from time import time
 from typing import Final
 
-from proxy.app.metrics.instrument import Instrument, MetricSources, Readings
-from proxy.app.metrics.rows import (
-    counted,
-    gauge,
-    labelled,
-    of_bound,
-    of_commands,
-    of_pool,
-    per_limiter,
-    per_sink,
-    per_tenant,
-    word,
-)
-from proxy.relay.memory.sockets import SocketMemory
-from proxy.requests.counters import RequestCounters
+from proxy.app.metrics.reading import Metric, MetricSources, Row
+from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
+from proxy.auth.providers import registry as authentication
+from proxy.brokers import discovery, resolver
+from proxy.brokers import gate as target_gate
+from proxy.brokers import pool as broker_pool
+from proxy.clients import requests as client_requests
+from proxy.clients import sessions
+from proxy.core import counters
+from proxy.core.instrument import Readings
+from proxy.net import dial_places, ended_sockets, proxy_headers, send_buffers, write_watch
+from proxy.net.spill import moves, read_back, space, spill
+from proxy.net.tls import arrivals
+from proxy.net.tls import failures as tls_failures
+from proxy.net.tls import files as tls_files
+from proxy.relay import native_engine, native_relay, traffic, watch_limits
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
+from proxy.requests import broker_turns, forwarding, schemas
+from proxy.requests.topic_lists import service as list_service
+from proxy.requests.topic_lists import unproven
+from proxy.web.forward import answer_writer, replay_copies, topic_list_permits, upstreams
+from proxy.web.http import errors as http_errors
+from proxy.web.http import gate, upgrades
 
 __all__ = ["TRAFFIC_ROWS"]
 
 
 def _topic_keeps(sources: MetricSources) -> Readings:
-    keeps = sources.counters.event_log.topic_keeps
+    keeps = None if sources.event_log is None else sources.event_log.topic_keeps
     return {} if keeps is None else {(): int(keeps)}
 
 
-def _sockets(memory: SocketMemory) -> Mapping[str, float]:
-    return {"broker": memory.towards_brokers, "client": memory.towards_clients}
+def _event_files(sources: MetricSources) -> Readings:
+    return {} if sources.event_log is None else {(result,): n for result, n in sources.event_log.files().items()}
 
 
-def _by_word(counts: Mapping[str, int]) -> Mapping[str, float]:
-    found: dict[str, float] = {}
-    for text, count in counts.items():
-        found[word(text)] = found.get(word(text), 0) + count
-    return found
+def _sockets(sources: MetricSources) -> Readings:
+    memory = NO_SOCKET_MEMORY if sources.relays is None else sources.relays.weighed
+    return {("broker",): memory.towards_brokers, ("client",): memory.towards_clients}
 
 
-def _timestamps(seconds_left: Mapping[str, float]) -> Readings:
-    return {(name,): round(time() + seconds) for name, seconds in seconds_left.items()}
+def _sharing(sources: MetricSources) -> Readings:
+    groups = sources.counters[list_service.GROUPS].value
+    return {(): (groups + sources.counters[list_service.JOINED].value) / groups if groups else 1.0}
 
 
-def _sharing(counters: RequestCounters) -> float:
-    groups = counters.list_groups
-    return (groups + counters.lists_joined) / groups if groups else 1.0
+TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
+    authentication.RELOADS,
 
-
-TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
-    labelled("authentication_file_reloads", "result",
-             "Reloads of key and password files that changed, by result; refused: the old contents stay in force.",
-             lambda c: c.authentication.reloads),
-
-    labelled("lists_answers", "outcome", "Topic list requests by outcome.",
-             lambda c: c.requests.list_outcomes),
-    counted("lists_due",
-            "Topic list requests that count for the objective: all but those whose client left, and those that a "
-            "broker or the proxy refused for what they asked.",
-            lambda c: c.requests.lists_due),
-    counted("lists_prompt", "Those of them whose answer began, or was on disk, within a second.",
-            lambda c: c.requests.lists_prompt),
-    counted("lists_questions", "Topic list requests that the proxy sent to brokers; equal client requests share one.",
-            lambda c: c.requests.list_questions),
-    counted("lists_asked_again", "Topic list requests sent to a broker again because their connection was lost.",
-            lambda c: c.requests.lists_asked_again),
-    counted("lists_given_up",
-            "Topic lists given up because a broker sent them too slowly while others waited for heap memory.",
-            lambda c: c.requests.lists_given_up),
-    counted("schemas_given_up",
-            "Schemas given up because a broker sent them too slowly while others waited for direct memory.",
-            lambda c: c.requests.schemas_given_up),
-    counted("lists_joined", "Topic list requests of clients that joined an earlier, equal request.",
-            lambda c: c.requests.lists_joined),
-    counted("lists_groups", "Groups of equal topic list requests, which share an answer.",
-            lambda c: c.requests.list_groups),
-    gauge("lists_coalescing_ratio", "Average number of requests in a group since the start; 1: no answer was shared.",
-          lambda c: _sharing(c.requests), "ratio"),
-    gauge("lists_unproven_readers_bytes",
-          "Direct memory that lists and schemas of clients hold which have not shown that they read "
-          "(topicListUnprovenReadersMemoryPercent).",
-          lambda c: c.requests.unproven_readers_bytes(), "bytes"),
-    gauge("lists_unproven_readers_waiting", "Requests of such clients that wait for their share of direct memory.",
-          lambda c: c.requests.unproven_readers_waiting()),
-    gauge("lookups_waiting", "Lookups that wait for their turn at a broker: 1,000 at a time, in turns by address.",
-          lambda c: c.requests.lookups_waiting),
-    counted("lists_answer_bytes",
-            "Bytes of brokers' topic lists: the names and 2 to 4 bytes for each, and some for the flags.",
-            lambda c: c.requests.list_answer_bytes, "bytes"),
+    list_service.ANSWERS,
+    list_service.DUE,
+    list_service.PROMPT,
+    list_service.QUESTIONS,
+    list_service.ASKED_AGAIN,
+    list_service.GIVEN_UP,
+    schemas.GIVEN_UP,
+    list_service.JOINED,
+    list_service.GROUPS,
+    Row("pulsar_proxy_lists_coalescing_ratio", "gauge",
+        "Average number of requests in a group since the start; 1: no answer was shared.", _sharing, unit="ratio"),
+    unproven.HELD_BYTES,
+    unproven.WAITING,
+    broker_turns.LOOKUPS_WAITING,
+    list_service.ANSWER_BYTES,
     per_limiter("queue_full", "counter", "Requests refused at once because the queue was full.",
                 lambda statistics: statistics.rejected),
     per_limiter("cancelled", "counter", "Requests cancelled before their permit was granted.",
@@ -101,59 +79,32 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     per_limiter("observer_errors", "counter", "Failures of the limiter's observer, which measures waits.",
                 lambda statistics: statistics.observer_errors),
 
-    labelled("disconnects", "cause", "Connections of clients and brokers that ended, by cause.",
-             lambda c: c.shared.disconnects),
-    gauge("ended_sockets", "Sockets of connections that have ended, for whose peers the kernel still has much to send.",
-          lambda c: c.net.ended_sockets),
-    gauge("ended_socket_bytes", "Memory in the kernel of these sockets.", lambda c: c.net.ended_bytes, "bytes"),
-    labelled("ended_socket_resets", "reason",
-             "Peers that were reset because they had not taken all bytes of a connection that has ended, by reason.",
-             lambda c: c.net.ended_resets),
-    gauge("client_awaited_headers", "Connections whose PROXY header has not arrived yet (haProxyProtocolEnabled).",
-          lambda c: c.net.awaited_headers),
-    gauge("client_writers", "Clients with unsent data at the last check; the check runs once a second.",
-          lambda c: c.net.writers),
-    gauge("client_stalled_readers", "Clients with unsent data that have taken no byte for more than a second.",
-          lambda c: c.net.stalled_readers),
-    gauge("client_writers_kernel_bytes",
-          "Bytes in the kernel for clients with unsent data that these have not acknowledged.",
-          lambda c: c.net.writers_kernel_bytes, "bytes"),
-    gauge("client_send_buffer_limit_bytes",
-          "Kernel memory that the send buffers of all lookup-mode connections may fill, as the kernel counts it.",
-          lambda c: c.net.client_send_buffer_bytes, "bytes"),
-    gauge("client_send_memory_used_bytes",
-          "Kernel memory that send buffers of lookup-mode connections may fill beyond small ones "
-          "(clientSocketSendMemoryMB).",
-          lambda c: 0 if c.net.send_memory is None else c.net.send_memory.used_bytes, "bytes"),
-    counted("client_small_buffer_answers",
-            "Large answers whose writing began with a smaller send buffer, because that memory was used up.",
-            lambda c: c.net.small_buffer_answers),
-    counted("client_evicted_bytes",
-            "Unsent bytes, the kernel's included, of clients that were disconnected for not reading.",
-            lambda c: c.net.evicted_bytes, "bytes"),
-    gauge("spill_held_bytes", "Disk space of slow readers' lists (topicListSpillDirectory), reserved or written.",
-          lambda c: c.spill.held_bytes, "bytes"),
-    gauge("spill_limit_bytes", "Disk space that such lists may take (topicListSpillMaxMB); 0: no directory.",
-          lambda c: c.spill.limit_bytes, "bytes"),
-    gauge("spill_files", "Files of lists on disk; each takes a file descriptor.", lambda c: c.spill.files),
-    gauge("spill_moving", "Lists that are being written to disk.", lambda c: c.spill.moving),
-    gauge("spill_read_back_bytes", "Bytes of lists on disk that were read, and are on their way to a socket.",
-          lambda c: c.spill.read_back_bytes, "bytes"),
-    counted("spill_lists", "Lists that moved to disk because their readers were slow while others waited for memory.",
-            lambda c: c.spill.moved_lists),
-    counted("spill_written_bytes", "Bytes of lists written to disk.", lambda c: c.spill.written_bytes, "bytes"),
-    counted("spill_read_bytes", "Bytes of lists read back from disk.", lambda c: c.spill.read_bytes, "bytes"),
-    counted("spill_read_errors", "Reads from disk that failed; each closed a client (cause spill_read_failed).",
-            lambda c: c.spill.read_errors),
-    labelled("spill_kept", "reason", "Times that a slow reader's list stayed in memory, by reason.",
-             lambda c: c.spill.kept),
-    labelled("internal_errors", "where", "Unexpected exceptions, by part of the proxy; each is in the log.",
-             lambda c: _by_word(c.shared.internal_errors)),
-    labelled("relay_bytes", "direction", "Bytes relayed between clients and brokers, by direction.",
-             lambda c: {"to_broker": c.relay.relay_bytes_to_broker, "to_client": c.relay.relay_bytes_to_client},
-             unit="bytes"),
-    labelled("relay_socket_bytes", "side", "Kernel memory of relayed sockets, by the side that they lead to.",
-             lambda c: _sockets(c.relay.socket_memory), "gauge", "bytes"),
+    counters.DISCONNECTS,
+    ended_sockets.ENDED_SOCKETS,
+    ended_sockets.ENDED_BYTES,
+    ended_sockets.ENDED_RESETS,
+    proxy_headers.AWAITED_HEADERS,
+    write_watch.WRITERS,
+    write_watch.STALLED_READERS,
+    write_watch.WRITERS_KERNEL_BYTES,
+    send_buffers.BUFFER_LIMIT_BYTES,
+    send_buffers.MEMORY_USED_BYTES,
+    send_buffers.SMALL_BUFFER_ANSWERS,
+    write_watch.EVICTED_BYTES,
+    space.HELD_BYTES,
+    space.LIMIT_BYTES,
+    space.FILES,
+    moves.MOVING,
+    read_back.HELD_BYTES,
+    moves.MOVED_LISTS,
+    moves.WRITTEN_BYTES,
+    read_back.READ_BYTES,
+    read_back.READ_ERRORS,
+    spill.KEPT,
+    counters.INTERNAL_ERRORS,
+    traffic.RELAY_BYTES,
+    Row("pulsar_proxy_relay_socket_bytes", "gauge", "Kernel memory of relayed sockets, by the side that they lead to.",
+        _sockets, labels=("side",), unit="bytes"),
     of_bound("limit_bytes", "gauge", "Kernel memory that all relayed sockets may hold together (relaySocketMemoryMB).",
              lambda bound: bound.limit_bytes, "bytes"),
     of_bound("tight", "gauge",
@@ -187,107 +138,48 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
                 lambda held: held.overshoots),
     of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
                 lambda held: held.depleted_millis / 1000, "seconds"),
-    counted("relay_native_refusals", "Relays that ended because the native engine had no room for them.",
-            lambda c: c.relay.native_refusals),
-    labelled("relay_truncations", "place", "Relayed TLS streams that ended without close_notify, by where they ended.",
-             lambda c: c.relay.truncations),
-    labelled("watch_frames", "kind",
-             "Frames of topic-list watchers relayed to clients; any list of scalable topics counts as update.",
-             lambda c: {"success": c.relay.watch.successes, "update": c.relay.watch.updates}),
-    counted("watch_bytes", "Bytes of frames for topic-list watchers relayed to clients.",
-            lambda c: c.relay.watch.frame_bytes, "bytes"),
-    counted("watch_pauses", "Pauses in reading a relayed broker until a watcher's frame got direct memory.",
-            lambda c: c.relay.watch.pauses),
-    counted("watch_pause_seconds", "Total length of the pauses in reading relayed brokers for watchers' frames.",
-            lambda c: c.relay.watch.pause_seconds, "seconds"),
-    labelled("watch_overshoots", "reason",
-             "Frames of watchers that passed without a permit, or whose permit was released before they had passed.",
-             lambda c: c.relay.watch.overshoots),
-    counted("watch_unwalkable",
-            "Relayed connections whose broker sent bytes that are no frames; watch limits end for such a connection.",
-            lambda c: c.relay.watch.unwalkable),
-    labelled("http_answers", "status", "Answers on the web ports by class of status, without the proxy's own pages.",
-             lambda c: c.web.answers),
-    labelled("http_refused_requests", "reason", "Requests that the web ports refused, by reason.",
-             lambda c: c.web.refused),
-    labelled("http_bytes", "direction", "Bytes of bodies forwarded by the web ports.",
-             lambda c: {"to_broker": c.web.bytes_to_brokers, "to_client": c.web.bytes_to_clients}, unit="bytes"),
-    gauge("http_requests_in_work", "HTTP requests being forwarded now.", lambda c: c.web.in_work),
-    gauge("http_tunnels", "WebSocket tunnels open now.", lambda c: c.web.tunnels),
-    counted("http_redirects", "Redirects of brokers that the proxy followed for clients.", lambda c: c.web.redirects),
-    counted("http_copies_dropped", "Copies of request bodies that were dropped for requests that waited.",
-            lambda c: c.web.copies_dropped),
-    counted("http_server_failures", "Failed connections to web services: refused, or broken.",
-            lambda c: c.web.server_failures),
-    counted("http_cut_answers", "Answers cut off for clients because the broker broke off or the time was over.",
-            lambda c: c.web.cut_answers),
-    counted("http_lists_refused", "Topic lists over HTTP that got no direct memory, or no turn at the broker, in time.",
-            lambda c: c.web.lists_refused),
-    Instrument("pulsar_proxy_broker_connections", "gauge", "Request connections to brokers by state.",
-               lambda s: {(state,): n for state, n in s.counters.brokers.broker_connection_states().items()},
-               labels=("state",)),
-    Instrument("pulsar_proxy_brokers", "gauge",
-               "Brokers of brokerServiceURL by state: up, down, unknown until they were probed, refusing the proxy "
-               "itself, or on trial after a failure above TCP.",
-               lambda s: {(state,): n for state, n in s.counters.brokers.broker_member_states().items()},
-               labels=("state",)),
-    gauge("brokers_refusing",
-          "Brokers of brokerServiceURL that live, and refused the proxy's own identity at the last probe, or got none "
-          "because the proxy lacks its credentials: the state refusing.",
-          lambda c: c.brokers.broker_members_refusing()),
-    labelled("broker_probes", "result",
-             "Probes of brokers that are down, or of which nothing was heard, by result; a probe is a connection that "
-             "is closed at once.",
-             lambda c: c.brokers.broker_probes),
-    counted("broker_fail_overs", "Requests that were sent again, to another broker.",
-            lambda c: c.brokers.broker_fail_overs),
-    labelled("names_resolved", "result", "Resolutions of the host names of brokers and targets, by result.",
-             lambda c: c.brokers.broker_names()),
-    gauge("names_hanging", "Threads that resolve a name for longer than 10 s. Nobody can end them; they are bounded.",
-          lambda c: c.brokers.broker_names_hanging()),
-    Instrument("pulsar_proxy_target_dials", "gauge",
-               "Connections that are opened to hosts which clients make up, by state; they take turns by address.",
-               lambda s: {(state,): n for state, n in s.counters.brokers.broker_dials().items()},
-               labels=("state",)),
-    counted("target_dials_given_up", "Such connections that had to end after 2 s because others waited.",
-            lambda c: c.brokers.broker_dials_given_up()),
-    counted("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.",
-            lambda c: c.brokers.broker_connection_pauses),
-    labelled("broker_open_failures", "cause", "Request connections to brokers that could not be opened, by cause.",
-             lambda c: c.brokers.broker_open_failures),
-    labelled("failed_requests", "kind", "Requests other than topic lists that got an error.",
-             lambda c: c.requests.failed_requests),
-    labelled("refused_requests", "reason", "Requests refused before a broker was asked, by reason.",
-             lambda c: c.requests.refused_requests),
-    labelled("credentials_withheld", "path", "Targets refused because they would get credentials of the proxy or its "
-             "clients and are not known to be brokers, by path: relays, redirects of lookups, HTTP.",
-             lambda c: c.brokers.credentials_withheld),
-    counted("unanswered_broker_questions", "Questions that a broker left unanswered on a connection that goes on.",
-            lambda c: c.brokers.unanswered_questions),
-    counted("unknown_broker_answers", "Answers of brokers that no request waited for.",
-            lambda c: c.brokers.unknown_broker_answers),
-    gauge("accepting_paused", "1: an operator has paused accepting, new clients are turned away; 0: they are taken.",
-          lambda c: float(c.clients.paused())),
-    counted("accept_pauses", "Pauses in accepting clients for lack of file descriptors or memory.",
-            lambda c: c.shared.accept_pauses),
-    Instrument("pulsar_proxy_tls_handshakes", "counter",
-               "TLS handshakes with clients and brokers by result.",
-               lambda s: {(peer, result): n for (peer, result), n in s.counters.tls.handshakes.items()},
-               labels=("peer", "result")),
-    gauge("tls_handshakes_in_flight", "TLS handshakes with clients that run now.",
-          lambda c: c.tls.handshakes_in_flight),
-    gauge("tls_handshakes_waiting", "Clients that have begun a TLS handshake and wait for their turn.",
-          lambda c: c.tls.handshakes_waiting),
-    labelled("tls_reloads", "result", "Reloads of certificate files that changed, by result.",
-             lambda c: c.tls.reloads),
-    Instrument("pulsar_proxy_tls_cert_expiration_timestamp_seconds", "gauge",
-               "Unix time at which this proxy's certificates expire.",
-               lambda s: _timestamps(s.counters.tls.expiries()),
-               labels=("cert",), unit="seconds"),
-    Instrument("pulsar_proxy_tls_revocation_list_expiration_timestamp_seconds", "gauge",
-               "Unix time at which a revocation list expires, after which the certificates of its authority are "
-               "refused.",
-               lambda s: _timestamps(s.counters.tls.list_expiries()), labels=("cert",), unit="seconds"),
+    native_engine.REFUSALS,
+    native_relay.TRUNCATED_STREAMS,
+    watch_limits.FRAMES,
+    watch_limits.FRAME_BYTES,
+    watch_limits.PAUSES,
+    watch_limits.PAUSE_SECONDS,
+    watch_limits.OVERSHOOTS,
+    watch_limits.UNWALKABLE,
+    http_errors.ANSWERS,
+    http_errors.REFUSED,
+    answer_writer.BODY_BYTES,
+    gate.IN_WORK,
+    upgrades.TUNNELS,
+    upstreams.REDIRECTS,
+    replay_copies.COPIES_DROPPED,
+    upstreams.SERVER_FAILURES,
+    answer_writer.CUT_ANSWERS,
+    topic_list_permits.LISTS_REFUSED,
+    broker_pool.CONNECTIONS,
+    discovery.BROKERS,
+    discovery.REFUSING,
+    discovery.PROBES,
+    discovery.FAIL_OVERS,
+    resolver.NAMES,
+    resolver.HANGING,
+    dial_places.DIALS,
+    dial_places.GIVEN_UP,
+    broker_pool.PAUSES,
+    broker_pool.OPEN_FAILURES,
+    forwarding.FAILED,
+    client_requests.REFUSED,
+    target_gate.CREDENTIALS_WITHHELD,
+    broker_pool.UNANSWERED_QUESTIONS,
+    broker_pool.UNKNOWN_ANSWERS,
+    sessions.ACCEPTING_PAUSED,
+    counters.ACCEPT_PAUSES,
+    tls_failures.HANDSHAKES,
+    arrivals.IN_FLIGHT,
+    arrivals.WAITING,
+    tls_files.RELOADS,
+    tls_files.EXPIRIES,
+    tls_files.LIST_EXPIRIES,
     per_sink("written", "counter", "Events that a sink has written; the sinks are files and topic.",
              lambda n: n.written),
     per_sink("dropped", "counter", "Events that a sink has lost, including events in an open file that was deleted; "
@@ -298,10 +190,10 @@ TRAFFIC_ROWS: Final[tuple[Instrument, ...]] = (
     per_sink("errors", "counter", "Attempts to write events that failed; most are repeated.", lambda n: n.errors),
     per_sink("buffer_bytes", "gauge", "Memory of events that a sink has not written yet.",
              lambda n: n.buffer_bytes, "bytes"),
-    labelled("event_log_files", "result",
-             "Event files by result: finished, finished for a proxy that had died, found damaged, deleted.",
-             lambda c: c.event_log.files()),
-    Instrument("pulsar_proxy_event_log_topic_keeps", "gauge",
+    Row("pulsar_proxy_event_log_files", "counter",
+        "Event files by result: finished, finished for a proxy that had died, found damaged, deleted.",
+        _event_files, labels=("result",)),
+    Row("pulsar_proxy_event_log_topic_keeps", "gauge",
                "1: the topic keeps events that nobody has read; 0: the topic loses them; absent: not known.",
                _topic_keeps),
     per_tenant("lists", "Topic lists asked for, by tenant; a bounded number of tenants, the rest is (others).",

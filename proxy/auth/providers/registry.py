@@ -19,6 +19,7 @@ from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
+from proxy.core.counters import Counters, Declared, Number, Numbers, counter_by
 from proxy.core.log import Logger
 from proxy.core.public_causes import PublicCause
 from proxy.core.secrets import masked
@@ -35,20 +36,33 @@ _NAMES: Final = {
 }
 
 
-class AuthenticationObserver(Protocol):
-    """Counts the results of checks (implemented by `proxy.auth.counters.AuthenticationCounters`)."""
-
-    def succeeded(self, provider: str, method: str) -> None:
-        """Called when a role was proven."""
-
-    def failed(self, provider: str, method: str, reason: str) -> None:
-        """Called for each provider of the method, if all of them refused the credentials."""
-
-    def expired(self) -> None:
-        """Called when a token was refused that has expired."""
-
-    def reloaded(self, result: str) -> None:
-        """Called when a file of keys has changed; the result is `applied` or `refused`."""
+# Upstream's names, which have no `proxy`. Labels are words of this proxy only, so a client cannot create new ones.
+SUCCESSES: Final = Declared(
+    "pulsar_authentication_success",
+    "counter",
+    "Clients that proved a role.",
+    Numbers,
+    labels=("provider_name", "auth_method"),
+    origin="pulsar",
+)
+FAILURES: Final = Declared(
+    "pulsar_authentication_failures",
+    "counter",
+    "Clients whose credentials were refused.",
+    Numbers,
+    labels=("provider_name", "auth_method", "reason"),
+    origin="pulsar",
+    better="a client without credentials counts once, as NO_PROVIDER, not for the last provider asked",
+)
+EXPIRED: Final = Declared(
+    "pulsar_expired_token", "counter", "Tokens refused because they had expired.", Number, origin="pulsar"
+)
+RELOADS: Final = counter_by(
+    "result",
+    "authentication_file_reloads",
+    "Reloads of key and password files that changed, by result; refused: the old contents stay in force.",
+    ("applied", "refused"),
+)
 
 
 class RunningProvider(Provider, Protocol):
@@ -78,7 +92,7 @@ class AuthContext:
 
     clock: Clock
     now: Callable[[], float]
-    observer: AuthenticationObserver
+    counters: Counters
     log: Logger
     crashed: Callable[[BaseException], None]
     turns: SignatureTurns | None = None
@@ -97,7 +111,7 @@ class Authenticator:
         self._providers = tuple(providers)
         self._anonymous_role = settings.anonymous_role
         self._anonymous_for_unknown_methods = settings.anonymous_for_unknown_methods
-        self._observer = context.observer
+        self._counters = context.counters
         self._log = context.log
         self._tasks = tasks
         self._by_method: dict[str, list[RunningProvider]] = {}
@@ -146,7 +160,7 @@ class Authenticator:
             except CredentialsRefused as refusal:
                 refusals.append(refusal)
                 continue
-            self._observer.succeeded(provider.name, method)
+            self._counters[SUCCESSES][provider.name, method] += 1
             return found
         raise self._refused(method, providers, refusals)
 
@@ -155,7 +169,7 @@ class Authenticator:
         if self._anonymous_role and (anonymous or self._anonymous_for_unknown_methods):
             return Authenticated(self._anonymous_role, anonymous=True)
         # The client chose the method's name, so the name must not become a label.
-        self._observer.failed("AuthenticationService", "unknown", Reason.NO_PROVIDER)
+        self._counters[FAILURES]["AuthenticationService", "unknown", Reason.NO_PROVIDER] += 1
         if anonymous:
             detail = "got no credentials, and there is no anonymousUserRole"
             raise CredentialsRefused(Reason.NO_PROVIDER, detail, public=PublicCause.REQUIRED)
@@ -168,12 +182,12 @@ class Authenticator:
         self, method: str, providers: Sequence[RunningProvider], refusals: Sequence[CredentialsRefused]
     ) -> CredentialsRefused:
         for provider, refusal in zip(providers, refusals, strict=True):
-            self._observer.failed(provider.name, method, refusal.reason)
+            self._counters[FAILURES][provider.name, method, refusal.reason] += 1
         expired = any(refusal.expired for refusal in refusals)
         # A provider that was too busy to check might have accepted the credentials.
         reason = Reason.BUSY if any(refusal.busy for refusal in refusals) else refusals[-1].reason
         if expired:
-            self._observer.expired()
+            self._counters[EXPIRED].value += 1
         return CredentialsRefused(reason, "; ".join(map(str, refusals)), expired=expired)
 
     async def _watch(self, file: Watched[Any]) -> None:
@@ -182,13 +196,13 @@ class Authenticator:
             try:
                 changed = await file.look()
             except SettingFault as fault:
-                self._observer.reloaded("refused")
+                self._counters[RELOADS]["refused"] += 1
                 self._log.warning(
                     "file refused, what was read before stays in force", key=fault.key, detail=fault.problem
                 )
             else:
                 if changed:
-                    self._observer.reloaded("applied")
+                    self._counters[RELOADS]["applied"] += 1
                     self._log.info("file read again", key=file.key, file=file.path)
 
 

@@ -9,17 +9,22 @@ import errno
 from collections.abc import Callable
 from typing import Final
 
+from proxy.core.counters import Counters, counter, gauge
 from proxy.core.tasks import TaskScope
 from proxy.net.spill.body import SpillableBody
-from proxy.net.spill.counters import Kept, SpillCounters
 from proxy.net.spill.disk import SpillDisk
 from proxy.net.spill.file import SpillFile
-from proxy.net.spill.space import SpaceReservation, SpillSpace, leaves_enough
+from proxy.net.spill.space import Kept, SpaceReservation, SpillSpace, leaves_enough
 from proxy.net.spill.workers import Workers
 
 MOVES_AT_ONCE: Final = 2
 STEP_BYTES: Final = 1024 * 1024
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+MOVING: Final = gauge("spill_moving", "Lists that are being written to disk.")
+MOVED_LISTS: Final = counter(
+    "spill_lists", "Lists that moved to disk because their readers were slow while others waited for memory."
+)
+WRITTEN_BYTES: Final = counter("spill_written_bytes", "Bytes of lists written to disk.", "bytes")
 
 
 class ListMoves:
@@ -30,7 +35,7 @@ class ListMoves:
         disk: SpillDisk,
         space: SpillSpace,
         workers: Workers,
-        counters: SpillCounters,
+        counters: Counters,
         on_kept: Callable[[Kept, str], None],
         on_free: Callable[[], None],
         on_file_closed: Callable[[], None],
@@ -39,6 +44,8 @@ class ListMoves:
         self._space = space
         self._workers = workers
         self._counters = counters
+        self.under_way = 0
+        counters.show(MOVING, lambda: self.under_way)
         self._on_kept = on_kept
         self._on_free = on_free
         self._on_file_closed = on_file_closed
@@ -50,17 +57,12 @@ class ListMoves:
     @property
     def free(self) -> bool:
         """Return whether another move may begin; after `close` each would end, and call for the next, on one stack."""
-        return not self._closed and self._counters.moving < MOVES_AT_ONCE
-
-    @property
-    def none(self) -> bool:
-        """Return whether no move is under way."""
-        return not self._counters.moving
+        return not self._closed and self.under_way < MOVES_AT_ONCE
 
     def start(self, body: SpillableBody, reservation: SpaceReservation) -> None:
         """Begin to move a list; the move owns `reservation` from now on."""
         body.moving = True
-        self._counters.moving += 1
+        self.under_way += 1
         file = SpillFile(self._disk, self._space, reservation, self._workers, body.first_needed, self._on_file_closed)
         self._scope.start(self._move(body, file), lambda: self._ended(body, file))
 
@@ -72,7 +74,7 @@ class ListMoves:
 
     def _ended(self, body: SpillableBody, file: SpillFile) -> None:
         body.moving = False
-        self._counters.moving -= 1
+        self.under_way -= 1
         if body.file is not file:
             file.close()
         self._on_free()
@@ -80,7 +82,7 @@ class ListMoves:
     async def _move(self, body: SpillableBody, file: SpillFile) -> None:
         try:
             if await self._written(body, file):
-                self._counters.moved_lists += 1
+                self._counters[MOVED_LISTS].value += 1
                 self._space.disk_full(False)
                 self._space.failing = False
                 body.moved(file)
@@ -120,5 +122,5 @@ class ListMoves:
             self._buffers.append(buffer)
             raise
         self._buffers.append(buffer)
-        self._counters.written_bytes += count
+        self._counters[WRITTEN_BYTES].value += count
         return count

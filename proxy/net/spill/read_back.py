@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from proxy.net.spill.counters import SpillCounters
+from proxy.core.counters import Counters, counter, gauge
 
 if TYPE_CHECKING:
     from proxy.net.spill.file import SpillFile
@@ -23,6 +23,13 @@ READERS: Final = 3
 READ_SECONDS: Final = 20.0
 
 Arrived = Callable[[bytes | None], None]
+HELD_BYTES: Final = gauge(
+    "spill_read_back_bytes", "Bytes of lists on disk that were read, and are on their way to a socket.", "bytes"
+)
+READ_BYTES: Final = counter("spill_read_bytes", "Bytes of lists read back from disk.", "bytes")
+READ_ERRORS: Final = counter(
+    "spill_read_errors", "Reads from disk that failed; each closed a client (cause spill_read_failed)."
+)
 
 
 class DiskRead:
@@ -67,7 +74,7 @@ class ReadBack:
         self,
         loop: asyncio.AbstractEventLoop,
         workers: "Workers",
-        counters: SpillCounters,
+        counters: Counters,
         on_failed: Callable[[BaseException], None],
         limit: int = READ_BACK_BYTES,
     ) -> None:
@@ -78,16 +85,14 @@ class ReadBack:
         self._limit = limit
         self._waiting: deque[DiskRead] = deque()
         self._reads = 0
+        # The bytes between the disk and the sockets.
+        self.held_bytes = 0
+        counters.show(HELD_BYTES, lambda: self.held_bytes)
         # When the disk was last heard of.
         self._answered_at = -READ_SECONDS
 
     def __len__(self) -> int:
         return self._reads
-
-    @property
-    def held_bytes(self) -> int:
-        """Return the bytes between the disk and the sockets."""
-        return self._counters.read_back_bytes
 
     def read(self, file: "SpillFile", position: int, count: int, on_arrived: Arrived) -> DiskRead:
         """Begin to read `count` bytes of a list; `on_arrived` is never called before this method returns."""
@@ -103,7 +108,7 @@ class ReadBack:
         if read.state in (DiskRead.AT_DISK, DiskRead.ENDED):
             return
         if read.state == DiskRead.ARRIVED:
-            self._counters.read_back_bytes -= read.count
+            self.held_bytes -= read.count
         read.state = DiskRead.ENDED
         self._reads -= 1
         self._serve()
@@ -115,7 +120,7 @@ class ReadBack:
                 if self.held_bytes and self.held_bytes + read.count > self._limit:
                     return
                 read.state = DiskRead.AT_DISK
-                self._counters.read_back_bytes += read.count
+                self.held_bytes += read.count
                 found = read.file.read(self._workers, read.position, read.count)
                 found.add_done_callback(lambda done, read=read: self._arrived(read, done))  # type: ignore[misc]
             self._waiting.popleft()
@@ -130,7 +135,7 @@ class ReadBack:
         elif (error := done.exception()) is not None:
             self._fail(read, on_arrived, error)
         else:
-            self._counters.read_bytes += read.count
+            self._counters[READ_BYTES].value += read.count
             on_arrived(done.result())
 
     def _too_late(self, read: DiskRead) -> None:
@@ -145,7 +150,7 @@ class ReadBack:
             self._fail(read, on_arrived, TimeoutError(f"no answer of the disk in {READ_SECONDS:g} s"))
 
     def _fail(self, read: DiskRead, on_arrived: Arrived, error: BaseException) -> None:
-        self._counters.read_errors += 1
+        self._counters[READ_ERRORS].value += 1
         self._on_failed(error)
         self.ended(read)
         on_arrived(None)

@@ -15,9 +15,10 @@ No I/O and no clock. Sizes are whole blocks of the file system.
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
-from proxy.net.spill.counters import Kept, SpillCounters
+from proxy.core.counters import Counters, gauge
 
 BLOCK_BYTES: Final = 4096
 # Each file costs an inode and its extents in the kernel: 2 KiB, a line of the budget.
@@ -26,6 +27,22 @@ MOST_FILES: Final = 4096
 FILES_FOR_ONE_LEFT: Final = 3
 # The part of the file system that stays free for others: a tenth.
 FREE_PART: Final = 10
+HELD_BYTES: Final = gauge(
+    "spill_held_bytes", "Disk space of slow readers' lists (topicListSpillDirectory), reserved or written.", "bytes"
+)
+LIMIT_BYTES: Final = gauge(
+    "spill_limit_bytes", "Disk space that such lists may take (topicListSpillMaxMB); 0: no directory.", "bytes"
+)
+FILES: Final = gauge("spill_files", "Files of lists on disk; each takes a file descriptor.")
+
+
+class Kept(StrEnum):
+    """The reason why a slow reader's list stayed in memory."""
+
+    NO_SPACE = "no_space"
+    NO_FILES = "no_files"
+    DISK_FULL = "disk_full"
+    DISK_ERROR = "disk_error"
 
 
 @dataclass(slots=True, eq=False)
@@ -41,39 +58,24 @@ class SpaceReservation:
 class SpillSpace:
     """The space on the disk. `limit` and `key_cap_percent` may be changed at any time; nobody loses space by that."""
 
-    def __init__(self, limit: int, most_files: int, counters: SpillCounters, key_cap_percent: int = 100) -> None:
+    def __init__(self, limit: int, most_files: int, counters: Counters, key_cap_percent: int = 100) -> None:
         self.most_files = most_files
         self.key_cap_percent = key_cap_percent
         # The disk was tried last in vain, or does not answer.
         self.failing = False
         # Lists move to the disk now, if they are slow.
         self.moves = True
-        self._counters = counters
         self._by_key: dict[Hashable, int] = {}
         self._files_by_key: dict[Hashable, int] = {}
         self._unwritten = 0
         self._wanted = 0
         self._disk_full = False
+        # The most space of all files, what is reserved or written of it, and the files, also those about to be made.
         self.limit = limit
-
-    @property
-    def limit(self) -> int:
-        """Return the most space that all files may take, in bytes."""
-        return self._counters.limit_bytes
-
-    @limit.setter
-    def limit(self, limit: int) -> None:
-        self._counters.limit_bytes = limit
-
-    @property
-    def held(self) -> int:
-        """Return the space that is reserved or written."""
-        return self._counters.held_bytes
-
-    @property
-    def files(self) -> int:
-        """Return the number of files, those that are about to be made or closed included."""
-        return self._counters.files
+        self.held = self.files = 0
+        counters.show(LIMIT_BYTES, lambda: self.limit)
+        counters.show(HELD_BYTES, lambda: self.held)
+        counters.show(FILES, lambda: self.files)
 
     @property
     def unwritten(self) -> int:
@@ -123,8 +125,8 @@ class SpillSpace:
             return Kept.NO_SPACE
         if self.key_cap_percent < 100 and self.held_by(key) + size > cap:
             return Kept.NO_SPACE
-        self._counters.held_bytes += size
-        self._counters.files += 1
+        self.held += size
+        self.files += 1
         self._by_key[key] = self.held_by(key) + size
         self._files_by_key[key] = self.files_of(key) + 1
         self._unwritten += size
@@ -142,8 +144,8 @@ class SpillSpace:
             return
         reservation.released = True
         self.written(reservation, reservation.unwritten)
-        self._counters.held_bytes -= reservation.size
-        self._counters.files -= 1
+        self.held -= reservation.size
+        self.files -= 1
         for books, size in ((self._by_key, reservation.size), (self._files_by_key, 1)):
             books[reservation.key] -= size
             if not books[reservation.key]:

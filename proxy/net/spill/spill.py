@@ -11,15 +11,15 @@ from typing import Final, NamedTuple, Protocol, Self
 
 from limiter.permit import Permit
 from proxy.config.config import Config
+from proxy.core.counters import Counters, counter_by
 from proxy.core.log import LinePace, Logger
 from proxy.net.spill.body import ListInMemory, SpillableBody
-from proxy.net.spill.counters import Kept, SpillCounters
 from proxy.net.spill.directory import open_directory
 from proxy.net.spill.disk import SpillDisk
 from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge, in_order
-from proxy.net.spill.moves import MOVES_AT_ONCE, ListMoves
+from proxy.net.spill.moves import MOVED_LISTS, MOVES_AT_ONCE, WRITTEN_BYTES, ListMoves
 from proxy.net.spill.read_back import READERS, ReadBack
-from proxy.net.spill.space import MOST_FILES, SpillSpace
+from proxy.net.spill.space import MOST_FILES, Kept, SpillSpace
 from proxy.net.spill.workers import Workers, WorkerThreads
 
 MIB: Final = 1024 * 1024
@@ -43,6 +43,7 @@ _KEYS: Final = {
     Kept.DISK_FULL: Config.topic_list_spill_directory.name,
     Kept.DISK_ERROR: Config.topic_list_spill_directory.name,
 }
+KEPT: Final = counter_by("reason", "spill_kept", "Times that a slow reader's list stayed in memory, by reason.", Kept)
 
 
 class DirectMemory(Protocol):
@@ -79,7 +80,7 @@ class ListSpill:
         disk: SpillDisk,
         space: SpillSpace,
         direct: DirectMemory,
-        counters: SpillCounters,
+        counters: Counters,
         log: Logger,
         writers: Workers,
         readers: Workers,
@@ -108,7 +109,7 @@ class ListSpill:
         self._short_since = -math.inf
         self._enough_since: float | None = -math.inf
         # The bytes and lists written so far, and when they last became more, or no move was under way.
-        self._written = (0, 0)
+        self._written: tuple[float, float] = (0, 0)
         self._written_at = 0.0
         self._pace = LinePace()
         self._untold = 0
@@ -117,7 +118,7 @@ class ListSpill:
     @property
     def busy(self) -> int:
         """Return how many lists, files and reads there are: 0 when nobody is being written to."""
-        return len(self._in_memory) + self.space.files + len(self._read_back) + self._counters.moving
+        return len(self._in_memory) + self.space.files + len(self._read_back) + self._moves.under_way
 
     def watch(self, memory: ListInMemory, permit: Permit, *, shared: bool, behind_disk: bool = False) -> SpillableBody:
         """Return a body that may move to disk; the caller closes it, and releases `permit` if it is still held.
@@ -214,12 +215,12 @@ class ListSpill:
         elif not self._slow:
             self.space.disk_full(False)
             # A list that is moving tells soon whether the disk still fails.
-            self.space.failing = self.space.failing and not self._moves.none
+            self.space.failing = self.space.failing and self._moves.under_way > 0
         self._move_next()
 
     def _hangs(self) -> bool:
         """Return whether all moves have stood still for long."""
-        now, written = self._loop.time(), (self._counters.written_bytes, self._counters.moved_lists)
+        now, written = self._loop.time(), (self._counters[WRITTEN_BYTES].value, self._counters[MOVED_LISTS].value)
         if self._moves.free or written != self._written:
             self._written, self._written_at = written, now
         return now - self._written_at >= HANG_SECONDS
@@ -254,7 +255,7 @@ class ListSpill:
 
     def _kept(self, reason: Kept, detail: str) -> None:
         """Count a list that stays in memory, and log it at most once a second."""
-        self._counters.count_kept(reason)
+        self._counters[KEPT][reason] += 1
         now = self._loop.time()
         if reason in (Kept.DISK_FULL, Kept.DISK_ERROR):
             self._rests_until = now + REST_SECONDS
@@ -294,7 +295,7 @@ def most_files() -> int:
 
 
 def make_spill(
-    config: Config, loop: asyncio.AbstractEventLoop, direct: DirectMemory, counters: SpillCounters, log: Logger
+    config: Config, loop: asyncio.AbstractEventLoop, direct: DirectMemory, counters: Counters, log: Logger
 ) -> ListSpill:
     """Return the spill of a configuration with a directory; raises SettingFault for a directory that is refused."""
     disk = open_directory(config.topic_list_spill_directory)

@@ -8,5 +8,4 @@ brokers; the time-out of a handshake is in `proxy.clients.sessions`, on web port
 `files.py` reloads certificates, for every port and towards brokers; `contexts.py` makes the settings of sessions,
 `suites.py` limits versions and ciphers, `revocation.py` reads revocation lists (CRLs), `signers.py` tells whose they
 are, `pem.py` and `stores.py` (PKCS#12) read keys and certificates, `chains.py` orders these, `expiry.py` reads dates.
-`counters.py` counts.
 """

@@ -19,11 +19,11 @@ from limiter.fair_line import Entry, FairLine
 from limiter.sites import path_of
 from protocol.proxy_header import ProxyHeader
 from proxy.core.addresses import host_network
+from proxy.core.counters import Counters, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, call_each
-from proxy.net.tls.counters import TlsCounters
-from proxy.net.tls.failures import TlsFailed
+from proxy.net.tls.failures import HANDSHAKES, TlsFailed
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places
 from proxy.net.tls.session import TlsConfig
@@ -47,6 +47,8 @@ EVENTS_AT_ONCE: Final = 16
 # By edges: bytes that were peeked at stay in the kernel, and only further bytes are news.
 _NEWS: Final = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
 _GONE: Final = select.EPOLLHUP | select.EPOLLERR
+IN_FLIGHT: Final = gauge("tls_handshakes_in_flight", "TLS handshakes with clients that run now.")
+WAITING: Final = gauge("tls_handshakes_waiting", "Clients that have begun a TLS handshake and wait for their turn.")
 
 
 class Arrival:
@@ -129,7 +131,7 @@ class Arrivals:
         places: int,
         sessions: ArrivalRegistry,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
-        counters: TlsCounters,
+        counters: Counters,
         log: Logger,
     ) -> None:
         self._loop = loop
@@ -177,7 +179,7 @@ class Arrivals:
             return
         timed_out = cause is DisconnectCause.HANDSHAKE_TIMEOUT
         if timed_out or cause is DisconnectCause.CONNECTION_RESET:
-            self._counters.handshake("client", "timeout" if timed_out else "gone")
+            self._counters[HANDSHAKES]["client", "timeout" if timed_out else "gone"] += 1
         self._abort(arrival, cause)
 
     def _abort(self, arrival: Arrival, cause: DisconnectCause) -> None:
@@ -318,7 +320,7 @@ class Arrivals:
         self._timer = self._loop.call_at(moment, self._fill_soon)
 
     def _displace(self, holder: Arrival) -> None:
-        self._counters.handshake("client", "displaced")
+        self._counters[HANDSHAKES]["client", "displaced"] += 1
         if self._pace.due(self._loop.time(), "displaced"):
             self._log.info(
                 "half-done tls handshake closed, because others wait for its place",
@@ -334,8 +336,8 @@ class Arrivals:
     def _count(self) -> None:
         in_flight, waiting = len(self._places), len(self._queue)
         # The numbers are those of all ports together.
-        self._counters.handshakes_in_flight += in_flight - self._counted[0]
-        self._counters.handshakes_waiting += waiting - self._counted[1]
+        self._counters[IN_FLIGHT].value += in_flight - self._counted[0]
+        self._counters[WAITING].value += waiting - self._counted[1]
         self._counted = in_flight, waiting
 
     def _unwatch(self, arrival: Arrival) -> None:
@@ -384,7 +386,7 @@ class Arrivals:
             self._fill_soon()
 
     def _done(self, arrival: Arrival) -> asyncio.BufferedProtocol:
-        self._counters.handshake("client", "done")
+        self._counters[HANDSHAKES]["client", "done"] += 1
         protocol = self._make_protocol(arrival)
         self._leave(arrival)
         return protocol
@@ -393,7 +395,7 @@ class Arrivals:
         if arrival.sock is None:
             # `end` closed this connection, and has counted it.
             return
-        self._counters.handshake("client", failure.reason)
+        self._counters[HANDSHAKES]["client", failure.reason] += 1
         if failure.__cause__ is not None:
             self._counters.internal_error(failure.__cause__, "tls")
         if self._pace.due(self._loop.time(), failure.reason):

@@ -5,9 +5,9 @@ import socket
 from collections.abc import Callable
 from typing import TypeVar
 
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
-from proxy.net.tls.counters import TlsCounters
-from proxy.net.tls.failures import TlsFailed, failed
+from proxy.net.tls.failures import HANDSHAKES, TlsFailed, failed
 from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
@@ -23,7 +23,7 @@ class BrokerTls:
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
         current: Callable[[], TlsConfig],
-        counters: TlsCounters,
+        counters: Counters,
     ) -> None:
         self._loop = loop
         self._shared = shared
@@ -45,7 +45,7 @@ class BrokerTls:
             return protocol
 
         def fail(failure: TlsFailed) -> None:
-            self._counters.handshake("broker", failure.reason)
+            self._counters[HANDSHAKES]["broker", failure.reason] += 1
             if not made.done():
                 made.set_exception(failure)
 
@@ -61,5 +61,5 @@ class BrokerTls:
             # A loop that is told to give up while it connects tells the transport nothing.
             transport.abort()
             raise
-        self._counters.handshake("broker", "done")
+        self._counters[HANDSHAKES]["broker", "done"] += 1
         return protocol

@@ -2,6 +2,7 @@
 
 from typing import Final, Self
 
+from proxy.core.counters import counter_by
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 
 # Values of the metric's label `result` for handshakes that fail.
@@ -14,6 +15,14 @@ REASONS: Final = (
     "timeout",
     "displaced",
     "other",
+)
+
+
+HANDSHAKES: Final = counter_by(
+    ("peer", "result"),
+    "tls_handshakes",
+    "TLS handshakes with clients and brokers by result.",
+    (("client", "done"), ("broker", "done")),
 )
 
 

@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from proxy.config.config import Config, ConfigError, ConfigProblem
+from proxy.core.counters import Counters, counter_by, gauge_by
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
-from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.suites import BadTlsSetting
 
 if TYPE_CHECKING:
@@ -31,6 +31,18 @@ RETRY_SECONDS: Final = 2.0
 READ_SECONDS: Final = 10.0
 Contexts: TypeAlias = "Mapping[Name, LoadedContext]"
 _Seen = tuple[bytes, ...]
+EXPIRIES: Final = gauge_by(
+    "cert", "tls_cert_expiration_timestamp_seconds", "Unix time at which this proxy's certificates expire.", "seconds"
+)
+LIST_EXPIRIES: Final = gauge_by(
+    "cert",
+    "tls_revocation_list_expiration_timestamp_seconds",
+    "Unix time at which a revocation list expires, after which the certificates of its authority are refused.",
+    "seconds",
+)
+RELOADS: Final = counter_by(
+    "result", "tls_reloads", "Reloads of certificate files that changed, by result.", ("applied", "refused")
+)
 
 
 def check(config: Config, now: Callable[[], float] = time.time) -> list[str]:
@@ -80,7 +92,7 @@ class TlsFiles:
     def __init__(
         self,
         config: Config,
-        counters: TlsCounters,
+        counters: Counters,
         log: Logger,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -94,8 +106,8 @@ class TlsFiles:
         self._last_refusal = ""
         self._asked = asyncio.Event()
         self._scope = TaskScope(lambda error: counters.internal_error(error, "tls files"))
-        counters.expiries = self.expiries
-        counters.list_expiries = self.list_expiries
+        counters.show(EXPIRIES, self.expiries)
+        counters.show(LIST_EXPIRIES, self.list_expiries)
         self._warn()
 
     # --- contexts in force --------------------------------------------------------------------------
@@ -120,20 +132,14 @@ class TlsFiles:
         return self._contexts["web"].config
 
     def expiries(self) -> dict[str, float]:
-        """Return the seconds until each certificate expires, negative if it has expired."""
-        now = self._now()
-        return {
-            name: loaded.expires_at - now for name, loaded in self._contexts.items() if loaded.expires_at is not None
-        }
+        """Return the Unix time at which each certificate expires."""
+        ends = {name: loaded.expires_at for name, loaded in self._contexts.items()}
+        return {name: round(end) for name, end in ends.items() if end is not None}
 
     def list_expiries(self) -> dict[str, float]:
-        """Return the seconds until the first revocation list of each context expires, negative if it has expired."""
-        now = self._now()
-        return {
-            name: loaded.lists_expire_at - now
-            for name, loaded in self._contexts.items()
-            if loaded.lists_expire_at is not None
-        }
+        """Return the Unix time at which the first revocation list of each context expires."""
+        ends = {name: loaded.lists_expire_at for name, loaded in self._contexts.items()}
+        return {name: round(end) for name, end in ends.items() if end is not None}
 
     # --- looking for changes ------------------------------------------------------------------------
 
@@ -184,7 +190,7 @@ class TlsFiles:
         self._seen, self._last_refusal = seen, ""
         if contexts is not None:
             self._contexts = contexts
-            self._counters.reloads["applied"] += 1
+            self._counters[RELOADS]["applied"] += 1
             self._log.info("new certificates are in force", names=sorted(contexts))
             self._warn()
         return True
@@ -199,7 +205,7 @@ class TlsFiles:
         if text == self._last_refusal:
             return False
         self._last_refusal = text
-        self._counters.reloads["refused"] += 1
+        self._counters[RELOADS]["refused"] += 1
         self._log.warning("certificates refused, the old ones stay in force", detail=text)
         return True
 

@@ -10,10 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
-from proxy.net.tls.counters import TlsCounters
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
@@ -72,7 +72,7 @@ class TlsStreams:
         buffers: SharedReadBuffer,
         current: Callable[[], TlsConfig],
         places: int,
-        counters: TlsCounters,
+        counters: Counters,
         log: Logger,
     ) -> None:
         self._loop = loop

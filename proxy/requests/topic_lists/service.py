@@ -32,6 +32,7 @@ from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters, counter, counter_by
 from proxy.core.errors import FAIL_OVER, OutOfMemory, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
@@ -39,7 +40,6 @@ from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
-from proxy.requests.counters import RequestCounters
 from proxy.requests.topic_lists.bodies import encode, too_large_for
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -83,6 +83,30 @@ _OF_THE_REQUEST: Final = frozenset(
     }
 )
 
+ANSWERS: Final = counter_by("outcome", "lists_answers", "Topic list requests by outcome.", OUTCOMES)
+DUE: Final = counter(
+    "lists_due",
+    "Topic list requests that count for the objective: all but those whose client left, and those that a "
+    "broker or the proxy refused for what they asked.",
+)
+PROMPT: Final = counter("lists_prompt", "Those of them whose answer began, or was on disk, within a second.")
+QUESTIONS: Final = counter(
+    "lists_questions", "Topic list requests that the proxy sent to brokers; equal client requests share one."
+)
+ASKED_AGAIN: Final = counter(
+    "lists_asked_again", "Topic list requests sent to a broker again because their connection was lost."
+)
+GIVEN_UP: Final = counter(
+    "lists_given_up", "Topic lists given up because a broker sent them too slowly while others waited for heap memory."
+)
+JOINED: Final = counter("lists_joined", "Topic list requests of clients that joined an earlier, equal request.")
+GROUPS: Final = counter("lists_groups", "Groups of equal topic list requests, which share an answer.")
+ANSWER_BYTES: Final = counter(
+    "lists_answer_bytes",
+    "Bytes of brokers' topic lists: the names and 2 to 4 bytes for each, and some for the flags.",
+    "bytes",
+)
+
 
 @dataclass(slots=True)
 class ListRequest:
@@ -116,7 +140,7 @@ class TopicListService:
         loop_budget: LoopBudget,
         sizes: ListSizes,
         fairness_keys: FairnessKeys,
-        counters: RequestCounters,
+        counters: Counters,
         refusals: RefusalLog,
         usage: UsageTracker,
         unproven: UnprovenReaders,
@@ -140,7 +164,7 @@ class TopicListService:
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
         self._groups = ListGroups(loop, fairness_keys.key, fairness_keys.share_key)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingAnswers("topic list", counters.list_given_up)
+        self.arriving = ArrivingAnswers("topic list", counters[GIVEN_UP])
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
 
     @property
@@ -182,7 +206,7 @@ class TopicListService:
             self._usage.asked(asked.request.namespace)
             failure = await self._answer(asked)
             if failure is None:
-                self._counters.list_ended("answered")
+                self._counters[ANSWERS]["answered"] += 1
                 asked.record.answered()
             else:
                 self._fail(asked, failure)
@@ -215,9 +239,9 @@ class TopicListService:
         group.behind = asked.behind and (new or group.behind)
         if new:
             group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
-            self._counters.list_groups += 1
+            self._counters[GROUPS].value += 1
         else:
-            self._counters.lists_joined += 1
+            self._counters[JOINED].value += 1
             self._unproven.joined(group, member)
         try:
             with TaskClock(self._clocks, deadline) as clock:
@@ -226,7 +250,8 @@ class TopicListService:
                     return answer
                 await self._write(asked, answer, clock, group)
                 began = self._loop.time() if clock.stopped_at is None else clock.stopped_at
-                self._counters.list_due(prompt=began - arrived <= PROMPT_SECONDS)
+                self._counters[DUE].value += 1
+                self._counters[PROMPT].value += began - arrived <= PROMPT_SECONDS
                 return None
         except TimeoutError as error:
             raise GroupFailure(error, group.stopped_at()) from None
@@ -302,7 +327,7 @@ class TopicListService:
         except FAIL_OVER:
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
             broker = await self._brokers.pick(key, avoid=broker)
-            self._counters.lists_asked_again += 1
+            self._counters[ASKED_AGAIN].value += 1
             heap.try_update(self._sizes.initial_bytes)
             group.timeline.heap_resized(heap.size)
             return await self._ask_broker(broker, group, reservation, heap)
@@ -334,7 +359,7 @@ class TopicListService:
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
             self._groups.asked(group)
-            self._counters.list_questions += 1
+            self._counters[QUESTIONS].value += 1
             frame = commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, group.request, request_id)
             connection.ask(pending, request_id, frame)
         except BaseException:
@@ -418,7 +443,7 @@ class TopicListService:
     # --- ends of requests and groups --------------------------------------------------------------
 
     def _cancelled(self, asked: ListRequest) -> None:
-        self._counters.list_ended("cancelled")
+        self._counters[ANSWERS]["cancelled"] += 1
         asked.record.cancelled()
 
     def _fail(self, asked: ListRequest, error: Exception) -> None:
@@ -439,8 +464,8 @@ class TopicListService:
         elif not isinstance(error, ProxyError):
             self._counters.internal_error(error, "topic list")
         if not _own_fault(failure.code, stage):
-            self._counters.list_due(prompt=False)
-        self._counters.list_ended(outcome)
+            self._counters[DUE].value += 1
+        self._counters[ANSWERS][outcome] += 1
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
         asked.record.failed(error)
 
@@ -476,7 +501,7 @@ class TopicListService:
 
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
-        self._counters.list_answer_bytes += answer.size
+        self._counters[ANSWER_BYTES].value += answer.size
         if isinstance(found, CountingScanner):
             group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
         if found.changed:

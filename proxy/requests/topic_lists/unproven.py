@@ -31,6 +31,7 @@ from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
+from proxy.core.counters import gauge
 from proxy.net.output import Output
 from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, sum_of_waits
@@ -56,6 +57,15 @@ T = TypeVar("T")
 # itself in ten seconds, at most.
 _AVERAGE_PART: Final = 8
 _FALL_SECONDS: Final = 10.0
+HELD_BYTES: Final = gauge(
+    "lists_unproven_readers_bytes",
+    "Direct memory that lists and schemas of clients hold which have not shown that they read "
+    "(topicListUnprovenReadersMemoryPercent).",
+    "bytes",
+)
+WAITING: Final = gauge(
+    "lists_unproven_readers_waiting", "Requests of such clients that wait for their share of direct memory."
+)
 
 
 class UnprovenReaders:

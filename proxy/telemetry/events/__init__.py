@@ -4,6 +4,6 @@ Start with `recorder.py` (lists in lookup mode); `direct_records.py` has lists o
 `throttle_records.py` decisions of the throttles. `timeline.py` measures the stages of a request, `outcomes.py` maps
 errors, `identities.py` makes hashes of names. `log.py` builds, starts and closes the sinks, and logs their failures at
 a pace; `topic_sink.py` and `topic.py` are the sink of a Pulsar topic (`topic_credentials.py`, `topic_watch.py`: whether
-the topic keeps events, `requirements.py`: the library), `counters.py` counts. The fields are declared in
+the topic keeps events, `requirements.py`: the library). The fields are declared in
 `eventlog.schema`; files, disk errors and bounds on files are `eventlog/files.py` and `eventlog/total.py`.
 """

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 from isal import igzip_lib
@@ -25,10 +25,10 @@ from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
+from proxy.core.counters import Counters
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import NoThread, in_thread
-from proxy.telemetry.events.counters import THREAD_NAME, EventLogCounters, SinkNumbers
+from proxy.core.threads import EVENT_LOG, NoThread, in_thread
 
 if TYPE_CHECKING:
     from proxy.telemetry.events.topic import TopicParts
@@ -56,6 +56,16 @@ def gzip_member(data: bytes) -> bytes:
     return igzip_lib.compress(data, GZIP_LEVEL, igzip_lib.COMP_GZIP, GZIP_MEMORY)
 
 
+class SinkNumbers(NamedTuple):
+    """The numbers of a sink of the event log."""
+
+    written: int
+    dropped: int
+    bytes_written: int
+    errors: int
+    buffer_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Sink:
     name: str
@@ -73,7 +83,7 @@ class EventLog:
         loop: asyncio.AbstractEventLoop,
         own: BrokerCredentials,
         broker_tls: Callable[[], ssl.SSLContext],
-        counters: EventLogCounters,
+        counters: Counters,
         log: Logger,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
@@ -87,9 +97,10 @@ class EventLog:
         self._log = log
         self._pace = LinePace()
         self._last_note = ""
-        self._scope = TaskScope(lambda error: counters.internal_error(error, THREAD_NAME))
+        self._scope = TaskScope(lambda error: counters.internal_error(error, EVENT_LOG))
         self._watch: TopicWatch | None = None
         self._parts: TopicParts | None = None
+        self._store: FileStore | None = None
         proxy_id = config.event_log_proxy_id or socket.gethostname()
         self._flush_seconds = flush_seconds
         self._stamp = Stamp(proxy_id, self.boot_id, orjson.dumps, config.cluster_name)
@@ -99,7 +110,6 @@ class EventLog:
         if config.event_log_topic:
             self._add("topic", self._topic())
         self.sink: EventSink | None = self._tee() if self._sinks else None
-        counters.sinks = self._numbers
 
     def start(self) -> None:
         """Start the threads that write."""
@@ -123,14 +133,14 @@ class EventLog:
     async def _closed(self, sink: _Sink, seconds: float) -> None:
         ended = False
         with suppress(TimeoutError, NoThread):
-            ended = await in_thread(lambda: sink.thread.join(seconds), f"end of {THREAD_NAME}", max(seconds, 0.1) + 1.0)
+            ended = await in_thread(lambda: sink.thread.join(seconds), f"end of {EVENT_LOG}", max(seconds, 0.1) + 1.0)
         if not ended:
             left = sink.drain.in_hand + len(sink.buffer)
             self._log.warning("events were not written", where=sink.name, limit=seconds, queued=left)
 
     def _tee(self) -> Tee:
         def failed(error: Exception) -> None:
-            self._counters.internal_error(error, THREAD_NAME)
+            self._counters.internal_error(error, EVENT_LOG)
 
         return Tee([sink.buffer for sink in self._sinks], orjson.dumps, failed)
 
@@ -142,8 +152,8 @@ class EventLog:
         failed = partial(self._from_thread, self._failed, name)
         drain = Drain(buffer, self._stamp, store, self._flush_seconds, failed)
         crashed = partial(self._from_thread, self._counters.internal_error)
-        thread = DrainThread(f"{THREAD_NAME} {name}", buffer, drain, time.monotonic,
-                             lambda error: crashed(error, THREAD_NAME))  # fmt: skip
+        thread = DrainThread(f"{EVENT_LOG} {name}", buffer, drain, time.monotonic,
+                             lambda error: crashed(error, EVENT_LOG))  # fmt: skip
         self._sinks.append(_Sink(name, buffer, drain, thread))
 
     def _files(self) -> FileStore:
@@ -157,16 +167,16 @@ class EventLog:
             max_total_bytes=total,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)
-        self._counters.files = lambda: asdict(store.counts)
+        self._store = store
         return store
 
     def _topic(self) -> Store:
         # Import the admin API's client and pulsar-client only if a topic is configured.
         from proxy.telemetry.events.topic import TopicParts
 
-        crashed = partial(self._counters.internal_error, where=THREAD_NAME)
+        crashed = partial(self._counters.internal_error, where=EVENT_LOG)
         parts = self._parts = TopicParts(self._config, self._loop, self._own, self._broker_tls, crashed)
-        self._watch = parts.watch(self._counters, self._log)
+        self._watch = parts.watch(self._log)
         return parts.store()
 
     # --- calls from threads -------------------------------------------------------------------------
@@ -186,7 +196,17 @@ class EventLog:
             self._last_note = detail
             self._log.info("event files of a proxy that has ended", detail=detail)
 
-    def _numbers(self) -> Mapping[str, SinkNumbers]:
+    @property
+    def topic_keeps(self) -> bool | None:
+        """Whether the topic keeps events that nobody has read; None: not known."""
+        return None if self._watch is None else self._watch.topic_keeps
+
+    def files(self) -> Mapping[str, int]:
+        """Return the number of files by what became of them."""
+        return {} if self._store is None else asdict(self._store.counts)
+
+    def sinks(self) -> Mapping[str, SinkNumbers]:
+        """Return the numbers of each sink."""
         return {
             sink.name: SinkNumbers(
                 written=sink.drain.counts.written,

@@ -18,7 +18,6 @@ from proxy.config.config import Config
 from proxy.config.keys.key import PLAIN_SCHEME, TLS_SCHEME, split_broker_urls
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
-from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.requirements import MISSING_CLIENT, client_missing
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
@@ -62,10 +61,10 @@ class TopicParts:
         credentials = self._credentials
         return TopicEventStore(settings, (lambda: None) if credentials is None else credentials.authentication)
 
-    def watch(self, counters: EventLogCounters, log: Logger) -> TopicWatch:
+    def watch(self, log: Logger) -> TopicWatch:
         """Return the watch that asks the admin service of the topic's cluster."""
         name, urls = topic_name(self._config.event_log_topic), self._admin_urls()
-        return TopicWatch(name, self._admin if urls else None, self._credentials, counters, log)
+        return TopicWatch(name, self._admin if urls else None, self._credentials, log)
 
     async def close(self) -> None:
         """Close the credentials of the topic."""

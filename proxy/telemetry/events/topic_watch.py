@@ -13,7 +13,6 @@ from proxy.core.errors import CredentialsUnavailable
 from proxy.core.log import Logger
 from proxy.core.tasks import spread
 from proxy.core.threads import in_thread
-from proxy.telemetry.events.counters import EventLogCounters
 
 __all__ = ["TopicWatch"]
 
@@ -41,13 +40,13 @@ class TopicWatch:
         topic: TopicName,
         admin: Callable[[Headers], TopicAdmin] | None,
         credentials: HeaderSource | None,
-        counters: EventLogCounters,
         log: Logger,
     ) -> None:
         self._topic = topic
         self._admin = admin
         self._credentials = credentials
-        self._counters = counters
+        # None: not known.
+        self.topic_keeps: bool | None = None
         self._log = log
         self._last_logged: object = None
 
@@ -55,7 +54,7 @@ class TopicWatch:
         """Check at intervals until cancelled."""
         while True:
             await self.look()
-            await asyncio.sleep(spread(SECONDS_WHILE_KEPT if self._counters.topic_keeps else SECONDS_UNTIL_KEPT))
+            await asyncio.sleep(spread(SECONDS_WHILE_KEPT if self.topic_keeps else SECONDS_UNTIL_KEPT))
 
     async def look(self) -> None:
         """Check once, and log a change."""
@@ -64,7 +63,7 @@ class TopicWatch:
         except (AdminError, CredentialsUnavailable, OSError) as error:
             # OSError: unreadable certificates, or TimeoutError.
             found = str(error) or f"no answer within {ASK_SECONDS:g} s"
-        self._counters.topic_keeps = found.keeps if isinstance(found, Keeping) else None
+        self.topic_keeps = found.keeps if isinstance(found, Keeping) else None
         if found != self._last_logged:
             self._last_logged = found
             self._log_change(found)

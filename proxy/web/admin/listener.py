@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
+from proxy.core.counters import ACCEPT_PAUSES
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope, do_nothing
 from proxy.core.threads import in_thread
@@ -229,7 +230,7 @@ class AdminListener:
             slot.disconnected()
 
     def _paused(self, _: OSError) -> None:
-        self._sources.counters.shared.accept_pauses += 1
+        self._sources.counters[ACCEPT_PAUSES].value += 1
 
     def _report(self, error: BaseException) -> None:
         self._sources.counters.internal_error(error, "admin")

@@ -11,9 +11,9 @@ class Rates:
     """Keeps the last `READINGS` values of some counters."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, dict[str, int]]] = deque(maxlen=READINGS)
+        self._seen: deque[tuple[float, dict[str, float]]] = deque(maxlen=READINGS)
 
-    def tick(self, now: float, counts: Mapping[str, int]) -> None:
+    def tick(self, now: float, counts: Mapping[str, float]) -> None:
         """Add a reading of the counters at `now`, seconds."""
         self._seen.append((now, dict(counts)))
 

@@ -7,12 +7,12 @@ from typing import Protocol
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.clients.sessions import Sessions
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.net.listen.listening import ListeningSockets
 from proxy.requests.topic_lists.groups import ListGroups
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.web.admin.reload_report import ReloadReport
-from proxy.web.http.counters import WebCounters
 from proxy.web.runtime_settings import RuntimeSettings
 
 
@@ -51,7 +51,7 @@ class AdminSources:
 
     loop: asyncio.AbstractEventLoop
     log: Logger
-    counters: WebCounters
+    counters: Counters
     sessions: Sessions
     names: Callable[[object], str]
     # Each semaphore at which somebody may wait, with the unit of its permits.

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
+from proxy.core.counters import Counters, counter, counter_by
 from proxy.core.errors import DisconnectCause
 from proxy.net.write_watch import PROOF_BYTES, WriteProgress, WriteWatch
-from proxy.web.http.counters import WebCounters
 from proxy.web.http.endings import reset
 from proxy.web.http.places import Sample
 
@@ -28,6 +28,12 @@ if TYPE_CHECKING:
 
 # An answer's header, at most as a rule.
 HEADER_BYTES: Final = 4096
+BODY_BYTES: Final = counter_by(
+    "direction", "http_bytes", "Bytes of bodies forwarded by the web ports.", ("to_broker", "to_client"), "bytes"
+)
+CUT_ANSWERS: Final = counter(
+    "http_cut_answers", "Answers cut off for clients because the broker broke off or the time was over."
+)
 
 
 class BrokerClock:
@@ -60,7 +66,7 @@ class AnswerWriter:
         self,
         request: "BaseRequest",
         client: str,
-        counters: WebCounters,
+        counters: Counters,
         watch: WriteWatch,
         window: "ListUnderWay | None" = None,
     ) -> None:
@@ -106,7 +112,7 @@ class AnswerWriter:
                 await self._request.writer.drain()
                 self._note_proof()
                 sent += len(piece)
-                self._counters.bytes_to_clients += len(piece)
+                self._counters[BODY_BYTES]["to_client"] += len(piece)
                 if turn is not None:
                     await turn()
                 if clock is not None:
@@ -135,7 +141,7 @@ class AnswerWriter:
 
     def cut(self) -> None:
         """Reset the client's connection before its answer is complete."""
-        self._counters.cut_answers += 1
+        self._counters[CUT_ANSWERS].value += 1
         self._reset()
 
     def taken(self, now: float) -> Sample | None:

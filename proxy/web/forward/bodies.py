@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from aiohttp.payload import Payload
 
+from proxy.core.counters import Counters
 from proxy.core.errors import ProxyError
+from proxy.web.forward.answer_writer import BODY_BYTES
 from proxy.web.forward.broker_client import hear
 from proxy.web.forward.replay_copies import ReplayCopy
 from proxy.web.forward.uploads import Upload
-from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class RequestBody:
         self,
         request: "BaseRequest",
         copy: ReplayCopy,
-        counters: WebCounters,
+        counters: Counters,
         upload: Upload,
         step_bytes: int,
         turn: Callable[[], Awaitable[None]],
@@ -133,7 +134,7 @@ class RequestBody:
         with _to_broker():
             await writer.write(piece)
             await writer.drain()
-        self._counters.bytes_to_brokers += len(piece)
+        self._counters[BODY_BYTES]["to_broker"] += len(piece)
 
     async def _send_continue(self) -> None:
         """Send 100 Continue to a client that asked for it, now that a broker can take the body."""

@@ -13,7 +13,7 @@ from typing import Final
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.web.http.counters import WebCounters
+from proxy.core.counters import Counters, counter
 
 STEP_BYTES: Final = 64 * 1024
 # The bodies of most requests are small: their copies must not take a whole step each.
@@ -22,13 +22,16 @@ FIRST_STEP_BYTES: Final = 4 * 1024
 SHARE: Final = 4
 UNLIMITED_BYTES: Final = 25 * 1024 * 1024
 DROPS_A_TURN: Final = 256
+COPIES_DROPPED: Final = counter(
+    "http_copies_dropped", "Copies of request bodies that were dropped for requests that waited."
+)
 
 
 class ReplayCopies:
     """The copies of one proxy. `soon` runs a callback in the next turn of the event loop."""
 
     def __init__(
-        self, direct: AsyncSemaphore, counters: WebCounters, soon: Callable[[Callable[[], None]], object]
+        self, direct: AsyncSemaphore, counters: Counters, soon: Callable[[Callable[[], None]], object]
     ) -> None:
         self.held_bytes = 0
         self._direct = direct
@@ -86,7 +89,7 @@ class ReplayCopies:
 
     def _drop(self, copy: "ReplayCopy") -> None:
         copy.give_up()
-        self._counters.copies_dropped += 1
+        self._counters[COPIES_DROPPED].value += 1
 
 
 class ReplayCopy:

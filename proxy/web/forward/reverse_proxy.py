@@ -22,6 +22,7 @@ from yarl import URL
 from limiter.clock import Clock
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.core.counters import Counters
 from proxy.core.errors import OWN_FAULTS, DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
@@ -53,11 +54,10 @@ from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
 from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
-from proxy.web.forward.upstreams import Upstreams
+from proxy.web.forward.upstreams import REDIRECTS, SERVER_FAILURES, Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import WebClient
-from proxy.web.http.counters import WebCounters
-from proxy.web.http.errors import HttpRefused, retry_after
+from proxy.web.http.errors import HttpRefused, count_answer, retry_after
 from proxy.web.http.places import Place
 
 # The proxy reads the answer, so the answer must not be compressed. A broker that redirects to the host that a client
@@ -86,7 +86,7 @@ class ProxyServices:
     limits: WebLimits
     copies: ReplayCopies
     fairness_keys: FairnessKeys
-    counters: WebCounters
+    counters: Counters
     writes: WriteWatch
     list_permits: TopicListPermits
     lookups: LookupAnswers
@@ -287,7 +287,7 @@ class ReverseProxy:
                     exchange.headers = without_credentials(exchange.headers)
                 exchange.trusted = self._rules.trusted(url, named_by_trusted=exchange.trusted)
                 followed += 1
-                self._services.counters.redirects += 1
+                self._services.counters[REDIRECTS].value += 1
                 if body is not None:
                     # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
@@ -401,7 +401,7 @@ class ReverseProxy:
         return await exchange.under_way.waits(lambda seconds: enter(list_seconds=seconds))
 
     def _note_failure(self, server: str, error: BaseException) -> None:
-        self._services.counters.server_failures += 1
+        self._services.counters[SERVER_FAILURES].value += 1
         if self._pace.due(self._services.clock.time()):
             detail = str(getattr(error, "os_error", None) or type(error).__name__)
             self._services.log.warning("web server failed", address=server, detail=detail.lower())
@@ -431,7 +431,7 @@ class ReverseProxy:
         if not bodiless and under_way is not None:
             # From here on the answer fills its window.
             await under_way.answer_begins(fits=writer.has_room_for(answer.content_length))
-        services.counters.answered(answer.status)
+        count_answer(services.counters, answer.status)
         if not bodiless:
             await self._stream(exchange, response, answer, writer)
         return response
@@ -481,7 +481,7 @@ class ReverseProxy:
             written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
         self.finish_headers(response)
-        self._services.counters.answered(answer.status)
+        count_answer(self._services.counters, answer.status)
         return response
 
     def finish_headers(self, response: web.StreamResponse) -> None:

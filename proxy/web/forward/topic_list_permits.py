@@ -24,6 +24,7 @@ from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import FairnessKeys
+from proxy.core.counters import Counters, counter
 from proxy.core.errors import DisconnectCause
 from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
@@ -31,7 +32,6 @@ from proxy.telemetry.events.recorder import Recorder, RequestOrigin
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 from proxy.web.http.clients import WebClient
-from proxy.web.http.counters import WebCounters
 from proxy.web.http.errors import HttpRefused, retry_after
 
 RETRY_SECONDS: Final = 1.0
@@ -40,6 +40,9 @@ KIND: Final = "get_topics"
 KEPT_OF: Final = 8
 _KINDS: Final = {Stage.BROKER_BUSY: "broker_busy", Stage.DIRECT: "direct_memory"}
 T = TypeVar("T")
+LISTS_REFUSED: Final = counter(
+    "http_lists_refused", "Topic lists over HTTP that got no direct memory, or no turn at the broker, in time."
+)
 
 
 class ListUnderWay:
@@ -108,7 +111,7 @@ class TopicListPermits:
         fairness_keys: FairnessKeys,
         refusals: RefusalLog,
         usage: UsageTracker,
-        counters: WebCounters,
+        counters: Counters,
         clock: Clock,
         most_asked: int,
         recorder: Recorder | None = None,
@@ -195,7 +198,7 @@ class TopicListPermits:
             )
         except PermitAcquireError as error:
             client, namespace = under_way.client, under_way.namespace
-            self._counters.lists_refused += 1
+            self._counters[LISTS_REFUSED].value += 1
             self._refusals.note(error, stage, semaphore, client.name, namespace)
             self._usage.refused(namespace, client.principal)
             under_way.failed(error)

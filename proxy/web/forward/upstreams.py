@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from limiter.clock import Clock
+from proxy.core.counters import counter
 from proxy.core.tasks import Draw, spread
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
+REDIRECTS: Final = counter("http_redirects", "Redirects of brokers that the proxy followed for clients.")
+SERVER_FAILURES: Final = counter("http_server_failures", "Failed connections to web services: refused, or broken.")
 
 
 @dataclass(slots=True)

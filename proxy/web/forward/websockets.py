@@ -27,12 +27,14 @@ from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.key_members import KeyMembers
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
+from proxy.web.forward.answer_writer import BODY_BYTES
 from proxy.web.forward.broker_client import socket_for, write_at_once
 from proxy.web.forward.headers import UnsafeHeader, to_client
+from proxy.web.forward.upstreams import SERVER_FAILURES
 from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.endings import end
-from proxy.web.http.errors import HttpRefused
-from proxy.web.http.upgrades import is_websocket
+from proxy.web.http.errors import HttpRefused, count_answer
+from proxy.web.http.upgrades import TUNNELS, is_websocket
 
 if TYPE_CHECKING:
     from aiohttp._websocket.reader import WebSocketReader
@@ -154,7 +156,7 @@ class WebSocketTunnels:
                     reader, writer = await self._open(target, tls=url.scheme == "https", certificate=names_role)
             except (OSError, TargetRefused, BrokerUnavailable, TimeoutError):
                 servers.failed(server)
-                self._services.counters.server_failures += 1
+                self._services.counters[SERVER_FAILURES].value += 1
                 continue
             servers.worked(server)
             return reader, writer, url
@@ -224,8 +226,8 @@ class WebSocketTunnels:
         turns = _StreamTurns(self._services.loop_budget, client.turn_key)
         connection.set_parser(cast("WebSocketReader", _FromClient(from_client, turns)))
         counters = self._services.counters
-        counters.answered(101)
-        counters.tunnels += 1
+        count_answer(counters, 101)
+        counters[TUNNELS].value += 1
         limits = self._services.limits
         crashed = partial(counters.internal_error, where="web")
         tunnel = _Tunnel(client.turn_key, turns, limits.exchange_seconds, limits.buffer_bytes, crashed)
@@ -237,9 +239,9 @@ class WebSocketTunnels:
             self._open_tunnels.leave(tunnel)
             watch.stop()
             counters.disconnected(tunnel.cause)
-            counters.tunnels -= 1
-            counters.bytes_to_brokers += tunnel.to_broker
-            counters.bytes_to_clients += tunnel.to_client
+            counters[TUNNELS].value -= 1
+            counters[BODY_BYTES]["to_broker"] += tunnel.to_broker
+            counters[BODY_BYTES]["to_client"] += tunnel.to_client
             end(transport)
         return _Done(tunnel.to_client)
 

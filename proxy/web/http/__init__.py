@@ -3,5 +3,5 @@
 Start with `documents.py`; `clients.py` finds out who a client is (401, 503), `gate.py` bounds concurrent requests,
 `shared_rate.py` their rate, `places.py` shares places in turns, `connection_places.py` keeps room for probes.
 `errors.py`: the body of an error; `origins.py`: foreign pages and hosts; `paths.py`; `renderings.py`: pages made once
-for many; `pieces.py`: bytes are parsed in pieces; `upgrades.py`; `endings.py`: how connections end; `counters.py`.
+for many; `pieces.py`: bytes are parsed in pieces; `upgrades.py`; `endings.py`: how connections end.
 """

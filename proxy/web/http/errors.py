@@ -3,11 +3,27 @@
 import json
 from typing import Final
 
+from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import ProxyError
 
 JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 LONGEST_REASON: Final = 300
+REFUSED: Final = counter_by("reason", "http_refused_requests", "Requests that the web ports refused, by reason.")
+# The labels are classes of status codes, so their number is bounded.
+ANSWERS: Final = counter_by(
+    "status",
+    "http_answers",
+    "Answers on the web ports by class of status, without the proxy's own pages.",
+    ("2xx", "3xx", "4xx", "5xx"),
+)
+
+
+def count_answer(counters: Counters, status: int) -> None:
+    """Count an answer, forwarded or made by the proxy."""
+    answers, kind = counters[ANSWERS], f"{status // 100}xx"
+    if kind in answers:
+        answers[kind] += 1
 
 
 class HttpRefused(ProxyError):

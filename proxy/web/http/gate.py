@@ -12,6 +12,7 @@ from typing import Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
+from proxy.core.counters import gauge
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
 from proxy.web.http.errors import HttpRefused, retry_after
@@ -20,6 +21,7 @@ from proxy.web.http.shared_rate import SharedRate
 
 # Shorter than the time-outs of clients, so that each request is answered.
 GATE_SECONDS: Final = 5.0
+IN_WORK: Final = gauge("http_requests_in_work", "HTTP requests being forwarded now.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,8 @@ class EventTopic(Flow):
         self.client = await at.connected(at.stage.proxy.port)
 
     async def ask(self, at: "Scene") -> None:
-        numbers = at.stage.proxy.counters.event_log.sinks
+        assert at.stage.proxy.event_log is not None
+        numbers = at.stage.proxy.event_log.sinks
         before = numbers()["topic"]
         for _ in range(LISTS):
             await whole_list(at, self.client, await self.client.ask_topics(LISTED))

@@ -11,6 +11,7 @@ from proxy.brokers.pool import Purpose
 from tests.faults.flows.flow import CLIENT_SIDE, LookupFlow, Refused
 from tests.support.clients.async_client import AsyncClient, Closed
 from tests.support.clients.commands import command
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import TOPIC, namespace
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class GroupedList(LookupFlow):
         self.others = [await at.connected(at.stage.proxy.port) for _ in range(MEMBERS)]
 
     async def ask(self, at: "Scene") -> None:
-        broker, counters = at.stage.broker, at.stage.proxy.counters.requests
-        asked, joined = broker.record.topic_questions, counters.lists_joined
+        broker, counters = at.stage.broker, at.stage.proxy.counters
+        asked, joined = broker.record.topic_questions, counted(counters, "lists_joined")
         gate = broker.script.hold(LISTS)
         first, *rest = self.others
         numbers = [await first.ask_topics(LISTED)]
@@ -114,7 +115,7 @@ class GroupedList(LookupFlow):
         numbers += [await other.ask_topics(LISTED) for other in rest]
         request_id = await self.client.ask_topics(LISTED)
         most = joined + MEMBERS - 1
-        await at.stage.until(lambda: counters.lists_joined >= most - at.struck, "a group")
+        await at.stage.until(lambda: counted(counters, "lists_joined") >= most - at.struck, "a group")
         gate.set()
         del broker.script.gates[LISTS]
         async with asyncio.TaskGroup() as group:

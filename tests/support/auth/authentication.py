@@ -9,15 +9,16 @@ from typing import Any
 import pytest
 
 from limiter.clock import Clock
-from proxy.auth.counters import AuthenticationCounters
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
 from proxy.auth.settings import AuthenticationSettings
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from tests.support.auth.tokens import NOW
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
+from tests.support.proxies.counted import counted, counted_by
 
 
 class Doorman:
@@ -25,7 +26,7 @@ class Doorman:
 
     def __init__(self, settings: AuthenticationSettings, clock: Clock | None = None) -> None:
         self.now = NOW
-        self.counters = AuthenticationCounters()
+        self.counters = Counters()
         self.crashes: list[BaseException] = []
         self._lines = io.BytesIO()
         self.authenticator: Authenticator = build_authenticator(
@@ -33,7 +34,7 @@ class Doorman:
             AuthContext(
                 clock=clock or ManualClock(),
                 now=lambda: self.now,
-                observer=self.counters,
+                counters=self.counters,
                 log=open_log("debug", file=self._lines),
                 crashed=self.crashes.append,
             ),
@@ -49,12 +50,12 @@ class Doorman:
 
     async def reads_files(self, result: str = "applied") -> None:
         """Wait until a file that has changed was read again."""
-        before = self.counters.reloads[result]
+        before = counted(self.counters, "authentication_file_reloads", result)
         for _ in range(1000):
-            if self.counters.reloads[result] > before:
+            if counted(self.counters, "authentication_file_reloads", result) > before:
                 return
             await asyncio.sleep(1)
-        raise AssertionError(f"no file was {result}: {self.counters.reloads}")
+        raise AssertionError(f"no file was {result}: {counted_by(self.counters, 'authentication_file_reloads')}")
 
     @property
     def lines(self) -> list[dict[str, Any]]:

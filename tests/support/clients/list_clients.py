@@ -10,7 +10,7 @@ from typing import Any
 from limiter.semaphore import AsyncSemaphore
 from protocol.commands import decode_command
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
@@ -41,7 +41,7 @@ class ListClient(Endpoint):
         self.client_version: str | None = None
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        watch = WriteWatch(direct, direct, lambda: 0, Counters().net, WriteLimits(20.0, 32768), open_log())
+        watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
         self.output = Output(self, direct, watch)
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)

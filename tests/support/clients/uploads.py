@@ -16,12 +16,12 @@ from protocol.states import ConnectionState, Role, State
 from proxy.clients.large_frames import SHARE_PART, UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.session import Hold
 from proxy.clients.upload_watch import LOOK_SECONDS, UploadWatch
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from proxy.net.transport import SMALL_READ_BYTES
 from proxy.net.write_watch import WriteLimits
-from proxy.requests.counters import RequestCounters
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.loops.clock import ManualClock, ManualTimer
@@ -68,7 +68,7 @@ class Services:
         self.uploads = UploadWatch(
             lambda: WriteLimits(20.0, LEAST_BYTES_PER_SECOND), lambda: self.waits.served_waiters, open_log("error")
         )
-        self.requests = SimpleNamespace(counters=RequestCounters(), refusals=RefusalLog(open_log("error"), self.clock))
+        self.requests = SimpleNamespace(counters=Counters(), refusals=RefusalLog(open_log("error"), self.clock))
         self.loop = self
 
     def _memory(self, name: str, limit: int, timeout_seconds: float, *, share_by_key: bool = False) -> AsyncSemaphore:

@@ -2,6 +2,7 @@
 
 from proxy.app.memory.nodes import NODES
 from proxy.app.proxy import Proxy
+from tests.support.proxies.counted import counted_by
 
 
 def books_of(proxy: Proxy) -> dict[str, int]:
@@ -27,6 +28,6 @@ def books_of(proxy: Proxy) -> dict[str, int]:
         "groups of lists": len(requests.topic_lists.groups),
         "bodies being sent": len(proxy.sockets.pump),
         "lists on disk": 0 if proxy.spill is None else proxy.spill.busy,
-        "dials to made-up hosts": sum(proxy.counters.brokers.broker_dials().values()),
+        "dials to made-up hosts": sum(counted_by(proxy.counters, "target_dials").values()),
         "put off": len(proxy.sockets.loop_budget),
     }

@@ -14,13 +14,13 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.app.metrics.counters import Counters
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.upload_watch import UploadWatch
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
@@ -36,6 +36,7 @@ from proxy.telemetry.refusals import RefusalLog
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.async_client import connect_frame
 from tests.support.clients.list_clients import commands_in, turns
+from tests.support.proxies.counted import counted_by
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
 
@@ -135,7 +136,7 @@ class Desk:
             cast(Any, None),
             brokers,
             self.slots,
-            self.counters.requests,
+            self.counters,
             LOOKUP_SECONDS,
             request_bytes=self.command_bytes,
         )
@@ -143,7 +144,7 @@ class Desk:
             loop=loop,
             shared=SharedReadBuffer(),
             hangup=hangup,
-            counters=self.counters.clients,
+            counters=self.counters,
             limits=replace(LIMITS, **limits),
             direct=direct,
             frames=direct,
@@ -151,7 +152,7 @@ class Desk:
             uploads=UploadWatch(lambda: WriteLimits(20.0, 32768), lambda: 0, open_log()),
             requests=RequestServices(
                 loop,
-                self.counters.requests,
+                self.counters,
                 lookups,
                 cast(Any, self.lists),
                 self.loop_budget,
@@ -164,10 +165,10 @@ class Desk:
             direct_mode=cast(Any, None),
             sessions=cast(Any, self.registry),
             server_version="test",
-            writes=WriteWatch(direct, direct, lambda: 0, self.counters.net, WriteLimits(20.0, 32768), open_log()),
+            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768), open_log()),
             loop_budget=self.loop_budget,
             fairness_keys=FairnessKeys("fifo"),
-            send_buffers=SendBuffers(loop, self.counters.net, SendSettings(0, None)),
+            send_buffers=SendBuffers(loop, self.counters, SendSettings(0, None)),
         )
         self.visitors: list[Visitor] = []
 
@@ -198,4 +199,4 @@ async def desk(**limits: Any) -> AsyncIterator[Desk]:
         assert (places.held, places.queue_size, places.waiting) == (0, 0, 0)
         assert on.command_bytes is None or (len(on.command_bytes), on.command_bytes.record().used_bytes) == (0, 0)
         assert len(on.registry.ends) == len(on.visitors)
-        assert on.counters.shared.internal_errors == {}
+        assert counted_by(on.counters, "internal_errors") == {}

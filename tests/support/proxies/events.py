@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from eventlog.schema import FIELDS, LATER_LIMITS, Field
 from eventlog.sink import STAMPED
-from protocol.command_type import CommandType
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.telemetry.events.timeline import STAGE_FIELDS
+from tests.support.proxies.counted import counted, counted_by
 
 # Other later fields belong to events of throttles.
 EXPECTED: Final = {
@@ -63,10 +63,13 @@ class CheckedSink:
     def unlike(self, counters: Counters) -> list[str]:
         """Say where the events differ from what the proxy counted."""
         pairs = {
-            "requests": (self.requests, counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE]),
-            "rejected": (self.rejected, counters.requests.rejected[CommandType.GET_TOPICS_OF_NAMESPACE]),
-            "joined": (self.joined, counters.requests.lists_joined),
-            "outcomes": (dict(self.outcomes), {name: n for name, n in counters.requests.list_outcomes.items() if n}),
+            "requests": (self.requests, counted(counters, "get_topics_of_namespace_requests")),
+            "rejected": (self.rejected, counted(counters, "rejected_get_topics_of_namespace_requests")),
+            "joined": (self.joined, counted(counters, "lists_joined")),
+            "outcomes": (
+                dict(self.outcomes),
+                {name: n for name, n in counted_by(counters, "lists_answers").items() if n},
+            ),
             "groups without exactly one cost": ([n for n, (_, costs) in self.groups.items() if costs != 1], []),
             "faults": (self.faults[:5], []),
         }

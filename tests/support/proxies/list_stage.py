@@ -17,7 +17,6 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from proxy.app.metrics.counters import Counters
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
@@ -27,6 +26,8 @@ from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
+from proxy.clients.requests import ASKED
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -35,7 +36,7 @@ from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import ListGroup
-from proxy.requests.topic_lists.service import OUTCOMES, ListRequest, TopicListService
+from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
@@ -219,7 +220,7 @@ class ListStage:
     async def _build(self) -> None:
         loop, sizes = self.loop, self.sizes
         self.hangup = HangupWatcher(loop)
-        self.counters = Counters(DisconnectCause, OUTCOMES, lambda error, where: self.reports.append(error))
+        self.counters = Counters(lambda error, where: self.reports.append(error))
         self.limiter = AsyncDualMemoryLimiter(
             *(
                 AsyncSemaphore(
@@ -249,7 +250,7 @@ class ListStage:
             SharedReadBuffer(),
             self.hangup,
             self.loop_budget,
-            self.counters.brokers,
+            self.counters,
             log,
             pool_limits,
             connect_frames,
@@ -267,7 +268,7 @@ class ListStage:
             self.loop_budget,
             ListSizes(KIB),
             FairnessKeys("connection"),
-            self.counters.requests,
+            self.counters,
             self.refusals,
             self.usage,
             UnprovenReaders(self.limiter, loop, sizes.unproven_percent),
@@ -303,7 +304,7 @@ class ListStage:
             request_id=next(self.numbers), namespace=namespace, topics_pattern=pattern
         )
 
-        self.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] += 1
+        self.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value += 1
         record = self.recorder.request(client) if logged else NO_RECORD
         record.asks(request)
 
@@ -314,7 +315,7 @@ class ListStage:
 
         def ended() -> None:
             if not asked.begun:
-                self.counters.requests.list_ended("cancelled")
+                self.counters[ANSWERS]["cancelled"] += 1
                 record.cancelled()
 
         self.run(start())

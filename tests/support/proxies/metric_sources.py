@@ -3,24 +3,28 @@
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from limiter.soft_pool import PoolRecord
 from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import BudgetLine, Counters
-from proxy.app.metrics.instrument import MetricSources
+from proxy.app.metrics.reading import MetricSources
+from proxy.app.metrics.table import INSTRUMENTS
 from proxy.clients.relay_crowds import RelayCrowds
+from proxy.core.counters import Declared, Number
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
+from proxy.relay.engines import RelayEngines
 from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.threads import NO_THREADS
 from proxy.relay.topic_slots import RateCounts
 from proxy.requests.request_bytes import RequestBytes
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.events.counters import SinkNumbers
+from proxy.telemetry.events.log import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
 from tests.support.kernel_files import kernel_files
@@ -75,70 +79,63 @@ def full_view(numbers: "itertools.count[int]") -> Any:
     return _FullView(numbers)
 
 
+class FullEventLog:
+    """An event log whose numbers are all there."""
+
+    topic_keeps = True
+
+    def __init__(self, **sinks: SinkNumbers) -> None:
+        self._sinks = sinks
+
+    def sinks(self) -> dict[str, SinkNumbers]:
+        return self._sinks
+
+    def files(self) -> dict[str, int]:
+        return {"finished": 5, "deleted": 6}
+
+
 def full_counters(numbers: "itertools.count[int]") -> Counters:
-    counters = Counters(causes=["shutdown", "idle"], outcomes=["answered"])
-    rooms = (
-        counters.net,
-        counters.tls,
-        counters.brokers,
-        counters.requests,
-        counters.relay,
-        counters.clients,
-        counters.overload,
-    )
-    for book in (
-        *rooms, counters, counters.shared, counters.relay.watch, counters.web, counters.authentication,
-    ):  # fmt: skip
-        for name in book.__slots__:
-            if type(value := getattr(book, name, None)) in (int, float):
-                setattr(book, name, next(numbers))
-            elif isinstance(value, dict):
-                value.update({key: next(numbers) for key in value})
-    for labels in (
-        counters.shared.internal_errors,
-        counters.requests.refused_requests,
-        counters.requests.failed_requests,
-    ):
-        labels["cause"] = next(numbers)
-    counters.brokers.broker_open_failures["refused"] = next(numbers)
-    counters.web.refused["too_many"] = next(numbers)
-    counters.authentication.successes["Basic", "basic"] = next(numbers)
-    counters.authentication.failures["Basic", "basic", "WRONG"] = next(numbers)
-    fixed = {name: next(numbers) for name in ("up", "down")}
-    brokers = counters.brokers
-    brokers.broker_connection_states = brokers.broker_member_states = brokers.broker_names = lambda: fixed
-    brokers.broker_dials = lambda: fixed
-    counters.overload.view = full_view(numbers)
-    counters.overload.paused_by = {"threshold": next(numbers)}
-    counters.overload.delays = {"median": next(numbers), "longest": next(numbers)}
-    for controller in (counters.overload.threshold, counters.overload.adaptive):
+    counters = Counters()
+    for metric in INSTRUMENTS:
+        if isinstance(metric, Declared):
+            found = counters[metric]
+            if isinstance(found, Number):
+                found.value = next(numbers)
+            else:
+                labels = list(found) or [metric.labels[0] if len(metric.labels) == 1 else metric.labels]
+                found.update({label: next(numbers) for label in labels})
+    counters.budget_bytes = next(numbers)
+    overload = counters.overload
+    overload.view = full_view(numbers)
+    for name in overload.__slots__:
+        if type(value := getattr(overload, name)) in (int, float):
+            setattr(overload, name, next(numbers))
+        elif isinstance(value, dict):
+            value.update({key: next(numbers) for key in value})
+    overload.paused_by = {"threshold": next(numbers)}
+    overload.delays = {"median": next(numbers), "longest": next(numbers)}
+    for controller in (overload.threshold, overload.adaptive):
         for name in controller.__slots__:
             setattr(controller, name, next(numbers))
-    counters.tls.expiries = lambda: {"server": 86_400.5}
-    counters.tls.list_expiries = lambda: {"server": 43_200.5}
-    counters.controllers["clock"] = lambda: 0.25
     counters.budget = (
         BudgetLine("decoded_lists", "decoded topic lists", "", 100),
         BudgetLine("a_line", "a line", "", 7),
     )
-    sink = SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields))
-    counters.event_log.sinks = lambda: {"files": sink}
-    counters.event_log.files = lambda: fixed
-    counters.event_log.topic_keeps = True
     counters.kernels_choice = (BudgetLine("relay_unsent", "unsent bytes of relays", "", next(numbers)),)
-    counters.relay.socket_memory = SocketMemory(next(numbers), next(numbers))
-    log: Any = None
-    bound = counters.relay.bound = SocketBound(
-        next(numbers), lambda _: None, lambda: (), RelayCrowds(), log, lambda: 5.0
-    )
-    bound.ended, bound.tight = next(numbers), True
-    counters.relay.pool = RelayPool(1000)
-    record = PoolRecord(1000, 1000 + next(numbers), next(numbers), 0.0, 1, 0.0)
-    counters.relay.pool.use(lambda: record)
-    clock: Any = SimpleNamespace(time=lambda: 5.0)
-    commands = counters.requests.command_bytes = RequestBytes(clock, 1000, LoopBudget(clock, clock.time))
-    commands.hold("192.0.2.1", 1000 + next(numbers))
     return counters
+
+
+def full_relays(numbers: "itertools.count[int]") -> RelayEngines:
+    """Give engines with a pool and a bound, as metrics see them."""
+    log: Any = None
+    bound = SocketBound(next(numbers), lambda _: None, lambda: (), RelayCrowds(), log, lambda: 5.0)
+    bound.ended, bound.tight = next(numbers), True
+    pool, record = RelayPool(1000), PoolRecord(1000, 1000 + next(numbers), next(numbers), 0.0, 1, 0.0)
+    pool.use(lambda: record)
+    found: Any = SimpleNamespace(
+        bound=bound, pool=pool, weighed=SocketMemory(next(numbers), next(numbers)), threads=NO_THREADS
+    )
+    return cast(RelayEngines, found)
 
 
 def known_process(directory: Path) -> MemoryPaths:
@@ -167,4 +164,11 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
     tenants.sent("public/default", 1234)
     tenants.refused("public/default")
     heap, direct = (Books(**{name: next(numbers) for name in Books.names}) for _ in range(2))
-    return MetricSources(full_counters(numbers), heap, direct, heap_waits, direct_waits, lag, tenants, memory, CREATED)
+    clock: Any = SimpleNamespace(time=lambda: 5.0)
+    commands = RequestBytes(clock, 1000, LoopBudget(clock, clock.time))
+    commands.hold("192.0.2.1", 1000 + next(numbers))
+    event_log: Any = FullEventLog(files=SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields)))
+    return MetricSources(
+        full_counters(numbers), heap, direct, heap_waits, direct_waits, lag, tenants, memory, CREATED,
+        commands=commands, relays=full_relays(numbers), event_log=event_log,
+    )  # fmt: skip

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from io import BytesIO
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -260,11 +260,11 @@ class Bench:
 async def bench(**settings: float) -> AsyncIterator[Bench]:
     """Run a native engine over fake pairs; at the end all its books are zero."""
     loop = asyncio.get_running_loop()
-    counters = Counters(DisconnectCause)
+    counters = Counters()
     direct = AsyncSemaphore("direct", LIMIT, max_queue=100, timeout_seconds=60, clock=loop)
     limits = WatchLimits(
         direct,
-        counters.relay,
+        counters,
         window_bytes=WINDOW,
         enabled=True,
         max_pause_seconds=settings.get("max_pause_seconds", PAUSE_SECONDS),
@@ -274,9 +274,7 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
     log = open_log("debug", "json", file)
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
-        engine = NativeEngine(
-            loop, lambda: pairs, budget, counters.relay, limits, watcher.ended, bodies, log, lambda _: None
-        )
+        engine = NativeEngine(loop, lambda: pairs, budget, counters, limits, watcher.ended, bodies, log, lambda _: None)
         engine.start()
         at = Bench(engine, pairs, limits, counters, file, bodies)
         try:

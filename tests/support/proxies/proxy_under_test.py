@@ -31,6 +31,7 @@ from tests.support.clients.async_client import LOOPBACK, AsyncClient, eventually
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient_clocks
 from tests.support.proxies.books import books_of
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.events import CheckedSink
 
 MIB: Final = 1024 * 1024
@@ -173,11 +174,11 @@ class Stage:
 
     def caused(self, cause: str) -> int:
         """Count the connections that ended for `cause`."""
-        return self.proxy.counters.shared.disconnects[cause]
+        return counted(self.proxy.counters, "disconnects", cause)
 
     def outcome(self, outcome: str) -> int:
         """Count the topic-list requests that ended so."""
-        return self.proxy.counters.requests.list_outcomes[outcome]
+        return counted(self.proxy.counters, "lists_answers", outcome)
 
     def session_of(self, client: AsyncClient) -> ClientConnection:
         """Find the proxy's side of a client in lookup mode."""
@@ -210,7 +211,7 @@ class Stage:
         await self.until(self.settled, "nothing left of any client")
         if self.proxy.event_log is None:
             await self._events_are_all_there()
-        assert self.proxy.counters.shared.internal_errors == self.expected_internal_errors
+        assert counted_by(self.proxy.counters, "internal_errors") == self.expected_internal_errors
 
     async def _events_are_all_there(self) -> None:
         counters = self.proxy.counters

@@ -13,6 +13,7 @@ from proxy.app.proxy import Proxy
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from tests.support.clients.async_client import LOOPBACK
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import config_for
 
 STEP_BYTES = 64 * 1024
@@ -42,7 +43,7 @@ class SeveralProxies:
 
     def caused(self, cause: str) -> int:
         """Count the connections to the proxies that run now that ended for `cause`."""
-        return sum(proxy.counters.shared.disconnects[cause] for proxy in self.proxies)
+        return sum(counted(proxy.counters, "disconnects", cause) for proxy in self.proxies)
 
     async def restart(self, number: int) -> None:
         """Replace a proxy by one that has just started."""

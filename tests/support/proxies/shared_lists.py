@@ -7,6 +7,7 @@ from protocol.command_type import CommandType
 from protocol.commands import request_id_of
 from protocol.pb import PulsarApi_pb2 as pb
 from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import (
     SLOW_READER_RCVBUF,
     TOPICS,
@@ -56,14 +57,14 @@ async def all_have_lists(clients: Sequence[AsyncClient], topics: int = TOPICS) -
 
 async def waiting_for_its_predecessor(stage: Stage) -> list[AsyncClient]:
     _, members = await behind_a_question(stage, 3)
-    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
+    await stage.until(lambda: counted(stage.proxy.counters, "lists_joined") == 2, "all in one group")
     return members
 
 
 async def waiting_for_heap(stage: Stage) -> list[AsyncClient]:
     await jammed(stage)
     members = await joined(stage, 3, 4)
-    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
+    await stage.until(lambda: counted(stage.proxy.counters, "lists_joined") == 2, "all in one group")
     await stage.until(lambda: stage.heap.queue_size == 1, "one place in the queue for all")
     return members
 
@@ -91,14 +92,14 @@ async def waiting_to_grow(stage: Stage) -> list[AsyncClient]:
     # The members' question waits for a place at the broker until all have joined.
     stage.change(topicListMaxOutstandingPerBroker=1)
     members = await joined(stage, 3, 3)
-    await stage.until(lambda: stage.proxy.counters.requests.lists_joined == 2, "all in one group")
+    await stage.until(lambda: counted(stage.proxy.counters, "lists_joined") == 2, "all in one group")
     stage.change(topicListMaxOutstandingPerBroker=64)
     await stage.until(lambda: stage.broker.record.outstanding_topic_questions == 2, "two questions")
     gate.set()
     await stage.until(lambda: stage.direct.queue_size == 2, "an answer that overshoots")
     members_gate.set()
     await stage.until(lambda: stage.heap.growers_waiting == 1, "an answer that waits to be read")
-    assert stage.proxy.counters.requests.lists_joined == 2
+    assert counted(stage.proxy.counters, "lists_joined") == 2
     return members
 
 

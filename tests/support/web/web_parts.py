@@ -6,11 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.metrics.counters import Counters
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
-from proxy.core.errors import DisconnectCause
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
@@ -60,7 +59,7 @@ def web_parts(
     """Make everything that the web ports need, with books of its own."""
     loop = asyncio.get_running_loop()
     log = open_log("error")
-    counters = Counters(DisconnectCause, (), lambda error, where: None)
+    counters = Counters(lambda error, where: None)
     direct = AsyncSemaphore("direct", 100 << 20, max_queue=100, timeout_seconds=5, clock=loop)
     return WebParts(
         config=settings,
@@ -70,10 +69,10 @@ def web_parts(
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
-        writes=WriteWatch(direct, direct, lambda: 0, counters.net, WriteLimits.of(settings), log),
+        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,
-        counters=counters.web,
+        counters=counters,
         log=log,
         lookups=BrokerPorts(
             (), lambda port, broker, tls: 0, loop.time, log,

@@ -11,6 +11,7 @@ from multidict import CIMultiDictProxy
 from yarl import URL
 
 from tests.support.patience import in_time
+from tests.support.proxies.counted import counted
 from tests.support.proxies.proxy_under_test import Stage, staged
 from tests.support.web.fake_web_broker import FakeWebBroker, fake_web_broker
 from tests.support.web.web_pages import raw
@@ -76,4 +77,4 @@ async def web_staged(**keys: Any) -> AsyncIterator[WebStage]:
             yield WebStage(stage, broker, client)
         for raw in stage.clients:
             raw.close()
-        await stage.until(lambda: not stage.proxy.counters.web.in_work, "no request in work")
+        await stage.until(lambda: not counted(stage.proxy.counters, "http_requests_in_work"), "no request in work")

@@ -14,7 +14,6 @@ import pytest
 
 from eventlog.buffer import EventBuffer, Stamp
 from eventlog.drain import Drain, StoreError
-from proxy.app.metrics.counters import Counters
 from proxy.auth.failures import Reason
 from proxy.auth.own.oauth2 import OAuth2Credentials, Token
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
@@ -25,11 +24,11 @@ from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.members import BrokerMembers
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, CredentialsUnavailable
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
-from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.topic_watch import SECONDS_UNTIL_KEPT, TopicWatch
 from proxy.web.forward.upstreams import LONGEST_PAUSE_SECONDS, Upstreams
 from tests.support.loops.clock import ManualClock
@@ -107,7 +106,7 @@ def test_names_of_brokers_that_are_all_down_are_asked_for_by_a_fleet_out_of_step
         loop, counters = asyncio.get_running_loop(), Counters()
         names = CachingResolver(loop, 30.0, 1, crashed, budget(), ask)
         settings = BrokerSettings((("brokers.example", 6650),), False, 30.0)
-        brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters.brokers, open_log("error"), budget())
+        brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters, open_log("error"), budget())
         brokers.start()
         brokers.failed(BrokerAddress("brokers.example", 6650), "refused", answers_tcp=False)
         await asyncio.sleep(40)
@@ -216,7 +215,7 @@ def test_a_topic_that_would_lose_events_is_looked_at_by_a_fleet_out_of_step() ->
             times.append(asyncio.get_running_loop().time() - 1000)
 
     async def one() -> None:
-        watch = Watch(cast(Any, None), None, None, EventLogCounters(), open_log("error"))
+        watch = Watch(cast(Any, None), None, None, open_log("error"))
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(300):
                 await watch.run()

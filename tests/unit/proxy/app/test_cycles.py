@@ -15,6 +15,7 @@ from proxy.app.cycles import (
     TOO_MANY_LEFT,
     CycleCollection,
 )
+from proxy.core.counters import DISCONNECTS, Counters
 
 
 class Collector:
@@ -50,8 +51,8 @@ class Stage:
         self.sessions: OrderedDict[int, None] = OrderedDict()
         self.lists: set[int] = set()
         self.sockets = SimpleNamespace(quiet=True)
-        self.disconnects = {"left": 0}
-        counters: Any = SimpleNamespace(shared=SimpleNamespace(disconnects=self.disconnects))
+        counters = Counters()
+        self.disconnects = counters[DISCONNECTS]
         requests: Any = SimpleNamespace(topic_lists=SimpleNamespace(groups=SimpleNamespace(registry=self.lists)))
         sockets: Any = self.sockets
         self.cycles = CycleCollection(sockets, self.sessions, counters, requests, 0.0, self.collector)

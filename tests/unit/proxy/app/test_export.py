@@ -5,12 +5,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from proxy.app.metrics.counters import OTLP_EXPORTS
 from proxy.app.metrics.export import OtlpExport, make_export
-from proxy.app.metrics.instrument import Reading
 from proxy.app.metrics.otel_settings import OtelSettings, export_wanted
+from proxy.app.metrics.reading import Reading
+from proxy.brokers.resolver import NAMES
 from tests.support.log_lines import LogLines
 from tests.support.loops.loops import eventually
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.metric_sources import full_sources
 
 OFTEN = OtelSettings(interval_seconds=0.002, timeout_seconds=20.0)
@@ -42,7 +45,7 @@ class FakeSender:
 class Stage:
     def __init__(self, settings: OtelSettings, sender: FakeSender) -> None:
         self.sources, self.sender, self.lines = full_sources(), sender, LogLines()
-        self.results = self.sources.counters.otlp_exports
+        self.results = self.sources.counters[OTLP_EXPORTS]
         self.results.update(dict.fromkeys(self.results, 0))
         self.made: list[int] = []
         self.missing = False
@@ -63,7 +66,7 @@ def test_the_books_are_read_by_the_thread_that_owns_them_and_sent_by_another_aga
             readers.add(threading.get_ident())
             return {}
 
-        stage.sources.counters.brokers.broker_names = names
+        stage.sources.counters.show(NAMES, names)
         stage.export.start()
         await eventually(lambda: stage.results["sent"] >= 2)
         # The last is waited for, or it might be sent and not counted.
@@ -117,7 +120,7 @@ def test_a_library_that_is_not_there_is_a_failed_export() -> None:
         await eventually(lambda: stage.results["sent"])
         await stage.export.close()
         assert "no such library" in stage.lines.said[0]["detail"]
-        assert stage.sources.counters.shared.internal_errors.get("otlp") is None
+        assert counted(stage.sources.counters, "internal_errors", "otlp") == 0
 
     asyncio.run(main())
 

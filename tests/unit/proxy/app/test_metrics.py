@@ -1,25 +1,30 @@
 import itertools
 import math
 import re
-import time
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
 
 import pytest
 
+import proxy
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case
 from proxy.app.memory.nodes import NODES
 from proxy.app.metrics.counters import BudgetLine, Counters
-from proxy.app.metrics.instrument import MetricSources
 from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.auth.providers import registry
+from proxy.clients.requests import ASKED
 from proxy.config.config import Config
+from proxy.core.counters import Declared
 from proxy.core.process_memory import MemoryPaths
-from proxy.telemetry.events.counters import SinkNumbers
+from proxy.telemetry.events.log import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from tests.support.patience import patient
-from tests.support.proxies.metric_sources import Books, full_counters, full_view, known_process
+from tests.support.proxies.metric_sources import Books, FullEventLog, full_relays, full_view, known_process
 from tests.support.web.web_pages import Samples, Scrape
 
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -28,9 +33,9 @@ WORD = re.compile(r"[\w.:+-]+")
 
 
 class Setting:
-    def __init__(self, heap: Books | None = None, direct: Books | None = None) -> None:
+    def __init__(self, heap: Books | None = None, direct: Books | None = None, **parts: Any) -> None:
         self.now = 100.0
-        self.counters = Counters(causes=["shutdown"], outcomes=["answered"])
+        self.counters = Counters()
         self.heap_waits = LimiterMetrics(lambda: self.now)
         self.direct_waits = LimiterMetrics(lambda: self.now)
         sources = self.sources = MetricSources(
@@ -41,6 +46,7 @@ class Setting:
             self.direct_waits,
             created=CREATED,
             held=lambda: {node.label: 7 for node in NODES if node.label},
+            **parts,
         )
         self.metrics = ProxyMetrics("blue", sources)
 
@@ -97,12 +103,16 @@ def test_waits_are_milliseconds_and_timeouts_are_waits_too() -> None:
 
 def test_requests_are_counted_by_their_command() -> None:
     setting = Setting()
-    setting.counters.requests.asked |= {
-        CommandType.LOOKUP: 1,
-        CommandType.PARTITIONED_METADATA: 2,
-        CommandType.GET_TOPICS_OF_NAMESPACE: 3,
-        CommandType.GET_SCHEMA: 4,
-    }
+    for number, kind in enumerate(
+        (
+            CommandType.LOOKUP,
+            CommandType.PARTITIONED_METADATA,
+            CommandType.GET_TOPICS_OF_NAMESPACE,
+            CommandType.GET_SCHEMA,
+        ),
+        1,
+    ):
+        setting.counters[ASKED[kind]].value = number
     names = ("lookup", "partitions_metadata", "get_topics_of_namespace", "get_schema")
     assert [setting.value(f"pulsar_proxy_{name}_requests_total") for name in names] == [1, 2, 3, 4]
 
@@ -110,17 +120,31 @@ def test_requests_are_counted_by_their_command() -> None:
 def test_every_counter_reaches_a_metric() -> None:
     setting = Setting()
     counters = setting.counters
-    counters.overload.view = full_view(itertools.count(1))
+    view = counters.overload.view = full_view(itertools.count(1))
+    assert view.shows_topics
     zero = setting.samples()
-    rooms = [getattr(counters, name) for name in Counters.__slots__]
-    books = [counters, counters.relay.watch, *(room for room in rooms if hasattr(room, "__slots__"))]
-    for book in books:
+    for metric in INSTRUMENTS:
+        if isinstance(metric, Declared) and not metric.labels:
+            counters[metric].value = 12_345
+            changed = setting.samples()
+            assert [key for key in zero if changed[key] == 12_345], metric.name
+            counters[metric].value = 0
+    for book in (counters, counters.overload):
         for name in type(book).__slots__:
-            if isinstance(getattr(book, name), int):
+            if isinstance(getattr(book, name, None), int):
                 setattr(book, name, 12_345)
                 changed = setting.samples()
                 assert [key for key in zero if changed[key] == 12_345], name
                 setattr(book, name, 0)
+
+
+def test_what_a_module_declares_is_in_the_table() -> None:
+    modules = [
+        import_module(each.name) for each in walk_packages(proxy.__path__, "proxy.") if "__main__" not in each.name
+    ]
+    found = {value for module in modules for value in vars(module).values() if isinstance(value, Declared)}
+    assert found, "modules declare what they count"
+    assert sorted(each.name for each in found - set(INSTRUMENTS)) == []
 
 
 def test_a6_throttle_that_is_not_enabled_has_no_metric_at_all() -> None:
@@ -146,11 +170,11 @@ def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
 
 def test_logins_are_shown_under_names_of_upstream() -> None:
     setting = Setting()
-    books = setting.counters.authentication
-    books.succeeded("AuthenticationProviderTls", "tls")
-    books.failed("AuthenticationProviderToken", "token", "INVALID_TOKEN")
-    books.expired()
-    books.reloaded("refused")
+    counters = setting.counters
+    counters[registry.SUCCESSES]["AuthenticationProviderTls", "tls"] += 1
+    counters[registry.FAILURES]["AuthenticationProviderToken", "token", "INVALID_TOKEN"] += 1
+    counters[registry.EXPIRED].value += 1
+    counters[registry.RELOADS]["refused"] += 1
     who = {"provider_name": "AuthenticationProviderToken", "auth_method": "token"}
     assert setting.value("pulsar_authentication_failures_total", **who, reason="INVALID_TOKEN") == 1
     who = {"provider_name": "AuthenticationProviderTls", "auth_method": "tls"}
@@ -170,10 +194,9 @@ def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: i
 
 
 def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
-    setting = Setting()
-    setting.counters.budget = (BudgetLine("queues", "the queues", "", 5),)
     sink = SinkNumbers(0, 0, 0, 0, 42)
-    setting.counters.event_log.sinks = lambda: {"files": sink}
+    setting = Setting(heap=Books(held=7), event_log=FullEventLog(files=sink))
+    setting.counters.budget = (BudgetLine("queues", "the queues", "", 5),)
     assert setting.value("pulsar_proxy_memory_budget_part_bytes", owner="queues") == 5
     used = "pulsar_proxy_memory_budget_used_bytes"
     assert setting.value(used, owner="decoded_lists") == 7
@@ -186,11 +209,11 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
         "eventLogDirectory": str(tmp_path),
         "eventLogTopic": "persistent://public/default/t",
     }
-    setting = Setting()
     sink = SinkNumbers(0, 0, 0, 0, 0)
-    setting.counters.event_log.sinks = lambda: {"files": sink, "topic": sink}
-    # As with the default of relaySocketMemoryMB.
-    setting.counters.relay.bound = full_counters(itertools.count(1)).relay.bound
+    # With a bound, as with the default of relaySocketMemoryMB.
+    relays = full_relays(itertools.count(1))
+    relays.pool = None
+    setting = Setting(event_log=FullEventLog(files=sink, topic=sink), relays=relays)
     used = {dict(labels)["owner"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}
     assert used <= {line.label for line in worst_case(Config.load(None, {}, keys))}
 
@@ -205,20 +228,9 @@ def test_each_part_of_the_budget_has_a_label_of_its_own_that_is_a_word() -> None
 
 def test_labels_are_words() -> None:
     setting = Setting()
-    setting.counters.shared.internal_errors |= {"topic list group": 1, "topic_list group": 2}
-    setting.counters.controllers["overload control"] = lambda: 1.0
+    for where in ("topic list group", "topic_list group", "topic_list group"):
+        setting.counters.internal_error(ValueError(), where)
     assert setting.value("pulsar_proxy_internal_errors_total", where="topic_list_group") == 3
-    assert setting.value("pulsar_proxy_controller_age_seconds", controller="overload_control") == 1
-
-
-def test_times_of_expiry_are_timestamps() -> None:
-    setting = Setting()
-    setting.counters.tls.expiries = lambda: {"server": 1000.0}
-    setting.counters.tls.list_expiries = lambda: {"server": -50.0}
-    now = time.time()
-    for name, left in (("cert", 1000), ("revocation_list", -50)):
-        at = setting.value(f"pulsar_proxy_tls_{name}_expiration_timestamp_seconds", cert="server")
-        assert abs(at - now - left) < patient(5)
 
 
 def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> None:

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,16 @@ from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExp
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, Metric, ResourceMetrics
 from opentelemetry.sdk.metrics.export import MetricExportResult
 
-from proxy.app.metrics.instrument import Instrument, Reading, take
 from proxy.app.metrics.otel_settings import Temporality
 from proxy.app.metrics.otlp import OtlpSender
 from proxy.app.metrics.prometheus import ProxyMetrics
+from proxy.app.metrics.reading import Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.clients.sessions import ACCEPTED
+from proxy.core.instrument import Instrument
 from proxy.telemetry.durations import BOUNDS_SECONDS
 from tests.support.each import each
+from tests.support.proxies.counted import counted
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
 from tests.support.web.web_pages import Scrape
 
@@ -159,13 +163,13 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
         return found
 
     export(MetricExportResult.SUCCESS)
-    sources.counters.clients.new_connections += 5
+    sources.counters[ACCEPTED].value += 5
     sources.heap_waits.waited(0.2, True)
     export(MetricExportResult.FAILURE)
     last = export(MetricExportResult.SUCCESS)
     connections, waits = last["pulsar.proxy.new_connections"].sum, last["topic.list.heap.wait.time"].histogram
     assert (connections.aggregation_temporality, waits.aggregation_temporality) == (of_counters, of_histograms)
-    whole = sources.counters.clients.new_connections
+    whole = counted(sources.counters, "new_connections")
     assert connections.data_points[0].as_int == (5 if of_counters == DELTA else whole)
     assert waits.data_points[0].count == sum(waits.data_points[0].bucket_counts) == (1 if of_histograms == DELTA else 9)
     assert waits.data_points[0].sum == pytest.approx(0.2 if of_histograms == DELTA else 122.6044)
@@ -174,7 +178,7 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
 
 def test_a_number_that_nobody_knows_is_not_there() -> None:
     sources = full_sources()
-    sources.counters.event_log.topic_keeps = None
+    sources = replace(sources, event_log=None)
     found = {
         metric.name for metric in encode(sender("cumulative"), take(INSTRUMENTS, sources)).scope_metrics[0].metrics
     }

@@ -18,6 +18,7 @@ from proxy.auth.settings import AuthenticationSettings, OpenIdSettings, TokenSet
 from proxy.core.public_causes import PublicCause
 from tests.support.auth.authentication import Doorman, watching
 from tests.support.auth.tokens import NOW, SECRET, data_url, signed
+from tests.support.proxies.counted import counted, counted_by
 
 PACKAGE = "org.apache.pulsar.broker.authentication."
 OTHER_SECRET = SECRET[::-1]
@@ -66,20 +67,24 @@ async def test_success_and_failure_are_counted_under_names_of_upstream() -> None
     doorman = Doorman(AuthenticationSettings(("token",), token=SIGNED))
     await doorman.admits("token", signed({"sub": "a"}))
     await doorman.refuses("token", signed({"sub": "a", "exp": NOW - 1}))
-    assert doorman.counters.successes == {("AuthenticationProviderToken", "token"): 1}
-    assert doorman.counters.failures == {("AuthenticationProviderToken", "token", "INVALID_TOKEN"): 1}
-    assert doorman.counters.expired_tokens == 1
+    assert counted_by(doorman.counters, "pulsar_authentication_success") == {
+        ("AuthenticationProviderToken", "token"): 1
+    }
+    assert counted_by(doorman.counters, "pulsar_authentication_failures") == {
+        ("AuthenticationProviderToken", "token", "INVALID_TOKEN"): 1
+    }
+    assert counted(doorman.counters, "pulsar_expired_token") == 1
 
 
 async def test_second_provider_of_a_method_is_asked_when_the_first_refuses() -> None:
     doorman = Doorman(AuthenticationSettings(("openid", "token"), token=SIGNED, openid=ISSUERS))
     assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
     # The first one's refusal was no failure of the client.
-    assert doorman.counters.failures == {}
+    assert counted_by(doorman.counters, "pulsar_authentication_failures") == {}
     refusal = await doorman.refuses("token", b"x.y.z")
     assert "openid" in str(refusal)
     assert "token:" in str(refusal)
-    assert len(doorman.counters.failures) == 2
+    assert len(counted_by(doorman.counters, "pulsar_authentication_failures")) == 2
 
 
 async def test_unknown_methods_are_anonymous_if_a_key_says_so() -> None:
@@ -92,7 +97,9 @@ async def test_without_an_anonymous_role_an_unknown_method_is_refused_and_makes_
     doorman = Doorman(AuthenticationSettings(("token",), token=SIGNED))
     assert (await doorman.refuses("made up", b"")).reason is Reason.NO_PROVIDER
     assert (await doorman.refuses("", b"")).public is PublicCause.REQUIRED
-    assert doorman.counters.failures == {("AuthenticationService", "unknown", "NO_PROVIDER"): 2}
+    assert counted_by(doorman.counters, "pulsar_authentication_failures") == {
+        ("AuthenticationService", "unknown", "NO_PROVIDER"): 2
+    }
 
 
 async def test_of_several_common_names_the_last_in_the_certificate_is_the_role() -> None:
@@ -144,7 +151,7 @@ def test_broken_key_file_keeps_the_old_key_and_is_told_once(tmp_path: Path, brok
         path.unlink() if broken is None else path.write_bytes(broken)
         await doorman.reads_files("refused")
         await asyncio.sleep(5)
-        assert doorman.counters.reloads == {"applied": 0, "refused": 1}
+        assert counted_by(doorman.counters, "authentication_file_reloads") == {"applied": 0, "refused": 1}
         assert (await doorman.admits("token", signed({"sub": "a"}))).role == "a"
         assert doorman.lines[0]["key"] == "tokenSecretKey"
         path.write_bytes(OTHER_SECRET)

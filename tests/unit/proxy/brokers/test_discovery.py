@@ -8,16 +8,17 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.app.metrics.counters import Counters
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.members import LONGEST_PAUSE_SECONDS, MOST_LOOKS
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from tests.support.brokers.played import crash
 from tests.support.loops.loops import virtually
+from tests.support.proxies.counted import counted_by
 
 A, B = BrokerAddress("192.0.2.1", 6650), BrokerAddress("192.0.2.2", 6650)
 
@@ -37,7 +38,7 @@ class Street:
         budget = LoopBudget(self.loop, self.loop.time)
         names = CachingResolver(self.loop, 30.0, 1, crash, budget, self._ask)
         settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, idle_seconds=idle)
-        counters, log = self.counters.brokers, open_log("error")
+        counters, log = self.counters, open_log("error")
         self.brokers = Brokers(self.loop, settings, names, cast(Any, self), counters, log, budget)
 
     async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
@@ -85,7 +86,7 @@ async def street_of(
     street.brokers.start()
     yield street
     await street.brokers.close()
-    assert not street.counters.shared.internal_errors
+    assert not counted_by(street.counters, "internal_errors")
 
 
 @virtually(street_of, A.host, B.host)

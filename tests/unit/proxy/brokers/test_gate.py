@@ -8,17 +8,18 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.app.metrics.counters import Counters
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.gate import MOST_MADE_UP_ADDRESSES, TargetGate
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress, TargetValidator
+from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, TargetInactive, TargetRefused, TargetUnknown
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from tests.support.brokers.played import crash
 from tests.support.loops.loops import virtually
+from tests.support.proxies.counted import counted, counted_by
 
 SERVICE = "brokers.example"
 TTL = 30.0
@@ -39,11 +40,11 @@ class Town:
         own = CachingResolver(self.loop, TTL, 1, crash, budget, self._ask, stale_serves=not withholds)
         self.clients_names = CachingResolver(self.loop, TTL, 3, crash, budget, self._ask_for_client)
         self.validator = TargetValidator(["*"], ["*"], ["6650", "6651"], self.clients_names, link_local=False)
-        brokers = Brokers(self.loop, settings, own, cast(Any, None), self.counters.brokers, log, budget)
+        brokers = Brokers(self.loop, settings, own, cast(Any, None), self.counters, log, budget)
         self.known = KnownBrokers(self.loop.time) if withholds else None
         self.brokers = brokers
         self.gate = TargetGate(
-            self.loop, brokers, self.validator, self.counters.brokers, log, self.known, None,
+            self.loop, brokers, self.validator, self.counters, log, self.known, None,
             only_configured=only_configured, is_given=(SERVICE, "named.example", "10.9.9.9").__contains__,
         )  # fmt: skip
 
@@ -81,7 +82,7 @@ async def test_addresses_of_a_configured_name_are_known_at_its_port(town: Town) 
     for host, port in (("10.0.0.1", 6651), ("10.9.9.9", 6650), ("10.0.0.3", 6650)):
         with pytest.raises(TargetUnknown):
             await town.reaches(host, port)
-    assert town.counters.brokers.credentials_withheld == {"relay": 3, "redirect": 0, "http": 0}
+    assert counted_by(town.counters, "credentials_withheld") == {"relay": 3, "redirect": 0, "http": 0}
     # One line for all, with a key that helps.
     assert town.log.getvalue().count(b"is not a known broker") == 1
     assert b"brokerProxyAllowedHostNames" in town.log.getvalue()
@@ -116,7 +117,7 @@ async def test_a_redirect_needs_a_known_target_and_a_configured_broker_none_of_t
     town.validator.apply(["*"], ["*"], ["6650"])
     with pytest.raises(TargetUnknown):
         await town.gate.for_request(BrokerAddress("192.0.2.66", 6650))
-    assert town.counters.brokers.credentials_withheld["redirect"] == 1
+    assert counted(town.counters, "credentials_withheld", "redirect") == 1
 
 
 MEMBER = BrokerAddress(SERVICE, 6650, address="10.0.0.1")

@@ -16,11 +16,10 @@ from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.counters import BrokerCounters
 from proxy.brokers.pool import BrokerPool, PoolKey, PoolLimits, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
-from proxy.core.counters import SharedCounters
+from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -105,7 +104,7 @@ def ask(connection: BrokerConnection) -> int:
 async def bench(total: int) -> AsyncIterator[Bench]:
     loop, log, crashes = asyncio.get_running_loop(), open_log("error"), list[BaseException]()
     budget, dialer = LoopBudget(loop, loop.time), Dialer()
-    counters = BrokerCounters(SharedCounters((), lambda error, _: crashes.append(error)))
+    counters = Counters(lambda error, _: crashes.append(error))
     frames = ConnectFrames(
         loop,
         Plain(lambda: None),

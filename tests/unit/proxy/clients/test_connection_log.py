@@ -11,6 +11,7 @@ from proxy.clients.connection_log import CONNECTED, ENDED, HANDSHAKE, LOOKUP, Co
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted_by
 from tests.unit.proxy.clients.test_sessions import Book
 
 CLOSED = DisconnectCause.CLIENT_CLOSED
@@ -87,4 +88,4 @@ async def test_an_exception_of_a_broken_session_costs_no_more_than_its_line() ->
     broken.abort(CLOSED)
     assert len(book.sessions) == 0
     assert book.disconnects() == {"client_closed": 1}
-    assert book.counters.shared.internal_errors == {"connection log": 1}
+    assert counted_by(book.counters, "internal_errors") == {"connection_log": 1}

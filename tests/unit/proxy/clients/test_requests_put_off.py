@@ -7,6 +7,7 @@ from proxy.core.loop_budget import DEFERRED_PER_ITERATION
 from tests.support.clients.async_client import PING, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.proxies.client_desk import desk
+from tests.support.proxies.counted import counted_by
 
 
 def list_request(number: int) -> bytes:
@@ -77,4 +78,4 @@ async def test_a_client_that_leaves_while_put_off_is_served_nothing(reads: int) 
         await turns()
         assert on.lists.served == [9]
         assert (leaving.answered(), staying.answered()) == ([], [9])
-        assert on.counters.shared.internal_errors == {}
+        assert counted_by(on.counters, "internal_errors") == {}

@@ -9,7 +9,6 @@ from typing import Any, cast
 import pytest
 
 from protocol.errors import ServerError
-from proxy.app.metrics.counters import Counters
 from proxy.clients.connection import ClientConnection
 from proxy.clients.crowds import IDLE_SECONDS
 from proxy.clients.relay_crowds import QUIET_SECONDS
@@ -20,12 +19,14 @@ from proxy.clients.sessions import (
     SessionLimits,
     Sessions,
 )
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
 from proxy.relay.native_relay import NativeRelay
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted_by
 
 HANDSHAKE_SECONDS = 10.0
 
@@ -112,12 +113,12 @@ class Book:
         ipv6_bits: int = 64,
     ) -> None:
         self.loop = asyncio.get_running_loop()
-        self.counters = Counters(DisconnectCause)
+        self.counters = Counters()
         self._file = io.BytesIO()
         limits = SessionLimits(
             total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds, ipv6_bits=ipv6_bits
         )
-        self.sessions = Sessions(self.loop, self.counters.clients, open_log("debug", "json", self._file), limits)
+        self.sessions = Sessions(self.loop, self.counters, open_log("debug", "json", self._file), limits)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)
@@ -133,7 +134,7 @@ class Book:
         return relay
 
     def disconnects(self) -> dict[str, int]:
-        return {cause: count for cause, count in self.counters.shared.disconnects.items() if count}
+        return {cause: count for cause, count in counted_by(self.counters, "disconnects").items() if count}
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -460,7 +461,7 @@ def crashing(member: FakeClient | FakeRelay, monkeypatch: pytest.MonkeyPatch, *m
 
 
 def errors(book: Book) -> dict[str, int]:
-    return book.counters.shared.internal_errors
+    return counted_by(book.counters, "internal_errors")
 
 
 class TestClock:

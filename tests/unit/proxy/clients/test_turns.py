@@ -16,6 +16,7 @@ from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.client_desk import LOOKUP_SECONDS, Desk, Visitor, desk
+from tests.support.proxies.counted import counted_by
 
 FLOW = commands.frame(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=pb.CommandFlow(consumer_id=1, messagePermits=1000)))
 
@@ -112,7 +113,7 @@ def test_requests_whose_time_is_over_before_their_turn_are_refused_and_the_next_
             answers = client.answers()
             assert [answer.lookupTopicResponse.error for answer in answers[:2]] == [ServerError.TooManyRequests] * 2
             assert [answer.lookupTopicResponse.message for answer in answers[:2]] == [WAITED_TOO_LONG] * 2
-            assert on.counters.requests.refused_requests == {"too_late": 2}
+            assert counted_by(on.counters, "refused_requests") == {"too_late": 2}
             assert on.lists.arrivals == [on.services.loop.time() - LOOKUP_SECONDS]
             assert client.session.outstanding == 0
             # What comes now has a clock of its own.

@@ -2,13 +2,13 @@
 
 import pytest
 
-from proxy.net.counters import EndedReset
 from proxy.net.ended_sockets import (
     LONGEST_SECONDS,
     MOST_SOCKETS,
     STALL_SECONDS,
     WELL_BYTES_PER_SECOND,
     EndedQuota,
+    EndedReset,
     Left,
 )
 

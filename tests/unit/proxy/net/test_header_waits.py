@@ -4,17 +4,17 @@ from functools import partial
 
 import pytest
 
-from proxy.core.counters import SharedCounters
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
-from proxy.net.counters import NetCounters
 from proxy.net.proxy_headers import SILENT_SECONDS, AwaitedHeader, HeaderWaits
+from tests.support.proxies.counted import counted
 
 
 class Waits:
     """Connections that are accepted a tenth of a second after one another."""
 
     def __init__(self, *addresses: str) -> None:
-        self.counters = NetCounters(SharedCounters(DisconnectCause))
+        self.counters = Counters()
         self.waits = HeaderWaits(self.counters)
         self.ended: list[str] = []
         self.now = 0.0
@@ -33,7 +33,7 @@ class Waits:
         if not self.waits.end_for(address, self.now):
             assert len(self.waits) == before
             return ""
-        assert self.counters.awaited_headers == len(self.waits) == before - 1
+        assert counted(self.counters, "client_awaited_headers") == len(self.waits) == before - 1
         return self.ended[-1]
 
 
@@ -41,7 +41,7 @@ class Waits:
 def test_the_oldest_of_the_address_with_most_ends_for_one_of_another_at_once() -> None:
     waits = Waits("192.0.2.2", *["192.0.2.1"] * 3)
     assert [waits.come(address) for address in ("192.0.2.3", "192.0.2.2")] == ["192.0.2.1 1", ""]
-    assert waits.counters.shared.disconnects[DisconnectCause.CONNECTION_LIMIT] == 1
+    assert counted(waits.counters, "disconnects", DisconnectCause.CONNECTION_LIMIT) == 1
 
 
 def test_one_of_the_same_address_ends_when_it_was_silent_for_a_while_only() -> None:

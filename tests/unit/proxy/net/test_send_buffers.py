@@ -9,7 +9,7 @@ import pytest
 
 from proxy.config.config import Config
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
-from proxy.net.counters import NetCounters
+from proxy.core.counters import Counters
 from proxy.net.send_buffers import (
     LONGEST_WAIT_SECONDS,
     MIDDLE_PART,
@@ -20,6 +20,7 @@ from proxy.net.send_buffers import (
     SendSettings,
 )
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted, counted_by
 
 KIB = 1024
 SMALL = SMALL_SEND_BUFFER_BYTES
@@ -69,7 +70,7 @@ class Stage:
 
     def __init__(self, large: float | None) -> None:
         self.loop = asyncio.get_running_loop()
-        self.counters = NetCounters()
+        self.counters = Counters()
         # A part is for answers that wait in vain.
         memory = None if large is None else int(large * BEYOND * MIDDLE_PART / (MIDDLE_PART - 1)) + 1
         self.buffers = SendBuffers(self.loop, self.counters, SendSettings(LARGE, memory))
@@ -97,7 +98,7 @@ async def staged(large: float | None) -> AsyncIterator[Stage]:
     on = Stage(large)
     yield on
     assert (on.buffers.waiting, on.buffers.memory.used_bytes) == (0, 0)
-    assert on.counters.client_send_buffer_bytes == 0
+    assert counted(on.counters, "client_send_buffer_limit_bytes") == 0
 
 
 @virtual
@@ -110,7 +111,7 @@ async def test_a_connection_begins_small_and_is_as_large_as_its_largest_answer_n
             await begun(client.buffer, count)
             assert client.size == 2 * asked >= min(2 * count, 2 * LARGE)
             assert on.buffers.memory.used_bytes == 2 * (asked - SMALL)
-            assert on.counters.client_send_buffer_bytes == client.size
+            assert counted(on.counters, "client_send_buffer_limit_bytes") == client.size
             client.buffer.end()
         await begun(client.buffer, 0)
         client.buffer.end()
@@ -149,7 +150,7 @@ class TestAnswersThatWait:
             holding.buffer.end()
             await task
             assert (holding.size, waiting.size) == (2 * SMALL, 2 * LARGE)
-            assert (waiting.buffer.lacking, on.counters.small_buffer_answers) == (False, 0)
+            assert (waiting.buffer.lacking, counted(on.counters, "client_small_buffer_answers")) == (False, 0)
             for client in (holding, waiting):
                 client.buffer.close()
 
@@ -165,7 +166,7 @@ class TestAnswersThatWait:
             newcomer = Client(on)
             await begun(newcomer.buffer)
             assert on.loop.time() == now
-            assert on.counters.small_buffer_answers == 4
+            assert counted(on.counters, "client_small_buffer_answers") == 4
             assert all(client.buffer.lacking and client.size == 2 * SMALL for client in (*waiting, newcomer))
             holding.buffer.close()
             # What is left of an answer gets a buffer while it is written.
@@ -240,7 +241,7 @@ async def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
         await begun(client.buffer, 1 << 30)
         client.buffer.overflowed()
         assert client.socket.asked == []
-        assert on.counters.client_send_buffer_bytes >= client.socket.size
+        assert counted(on.counters, "client_send_buffer_limit_bytes") >= client.socket.size
         client.buffer.close()
 
 
@@ -279,7 +280,7 @@ async def test_a_connection_whose_look_raises_keeps_no_answer_waiting() -> None:
         holder.buffer.end()
         await asyncio.sleep(LONGEST_WAIT_SECONDS)
         assert all(task.done() for task in begun)
-        assert on.counters.shared.internal_errors == {"send buffers": 1}
+        assert counted_by(on.counters, "internal_errors") == {"send_buffers": 1}
         for client in (holder, *others, *waiting):
             client.buffer.close()
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
@@ -16,6 +16,7 @@ from proxy.net.tls.arrivals import EVENTS_AT_ONCE, Arrival, Arrivals
 from proxy.net.tls.hello import hello_progress
 from proxy.net.tls.shared import TlsShared
 from tests.support.clients.list_clients import turns
+from tests.support.proxies.counted import counted_by
 
 # What no client sends.
 FATAL = b"\x16fatal"
@@ -39,12 +40,12 @@ class Waiting:
 
     def __init__(self, count: int, look_seconds: float = 0.0) -> None:
         loop, nothing = asyncio.get_running_loop(), cast(Any, None)
-        self.book, self.counters = Book(), Counters(DisconnectCause)
+        self.book, self.counters = Book(), Counters()
         # Each look at the clock takes time.
         now = itertools.count()
         shared = TlsShared(LoopBudget(loop, lambda: look_seconds * next(now)))
         log = open_log("debug", "json", io.BytesIO())
-        self.arrivals = Arrivals(loop, shared, nothing, 1, self.book, nothing, self.counters.tls, log)
+        self.arrivals = Arrivals(loop, shared, nothing, 1, self.book, nothing, self.counters, log)
         self.pairs = [socket.socketpair() for _ in range(count)]
         self.clients: list[Arrival] = []
         for near, _ in self.pairs:
@@ -116,5 +117,5 @@ async def test_a_client_whose_look_raises_is_ended_and_costs_no_other_its_event(
     causes = [DisconnectCause.NOT_TLS] * 5
     causes[2] = DisconnectCause.INTERNAL_ERROR
     assert sorted(on.book.ends, key=lambda end: on.clients.index(end[0])) == list(zip(on.clients, causes, strict=True))
-    assert on.counters.shared.internal_errors == {"tls": 1}
+    assert counted_by(on.counters, "internal_errors") == {"tls": 1}
     await on.close()

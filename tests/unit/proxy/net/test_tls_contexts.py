@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.net.tls.expiry import validity
 from proxy.net.tls.files import TlsFiles, check
@@ -25,6 +25,7 @@ from tests.support.auth.tls import (
     server_context,
 )
 from tests.support.auth.tls_settings import faults, settings, tls_config
+from tests.support.proxies.counted import counted_by
 
 
 @pytest.fixture
@@ -98,13 +99,14 @@ def test_the_web_port_has_its_own_versions_and_falls_back_to_the_others(files: P
     assert spoken(settings(**pair, tlsProtocols="TLSv1.3", webServiceTlsProtocols="TLSv1.2")) == {"TLSv1.2"}
 
 
-def test_the_seconds_that_certificates_have_left_are_counted(tmp_path: Path) -> None:
+def test_the_times_at_which_certificates_expire_are_shown(tmp_path: Path) -> None:
     end = datetime(2030, 1, 1, tzinfo=UTC)
     leaf = trustme.CA().issue_cert("localhost", not_after=end)
     files = PemFiles.write(tmp_path, leaf)
     counters, log = Counters(), open_log("error")
-    loaded = TlsFiles(tls_config(**files.server_keys), counters.tls, log, now=lambda: end.timestamp() - 60)
-    assert counters.tls.expiries() == {"server": 60.0} == loaded.expiries()
+    loaded = TlsFiles(tls_config(**files.server_keys), counters, log, now=lambda: end.timestamp() - 60)
+    found = counted_by(counters, "tls_cert_expiration_timestamp_seconds")
+    assert found == {"server": round(end.timestamp())} == loaded.expiries()
     assert check(tls_config(**files.server_keys), now=lambda: end.timestamp()) == [
         "the certificate of server has expired"
     ]

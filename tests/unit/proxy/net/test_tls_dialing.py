@@ -9,9 +9,9 @@ from time import perf_counter
 
 import pytest
 
-from proxy.app.metrics.counters import Counters
 from proxy.brokers.dialer import Dialer, SocketOptions
 from proxy.brokers.target import BrokerAddress, CheckedTarget
+from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
@@ -23,6 +23,7 @@ from tests.support.clients.async_client import LOOPBACK
 from tests.support.loops.async_tests import on_both_loops
 from tests.support.loops.loops import eventually
 from tests.support.patience import patient
+from tests.support.proxies.counted import counted
 from tests.support.sockets.descriptors import targets
 from tests.support.sockets.endpoints import RecordingEndpoint, hangup_watcher
 
@@ -50,7 +51,7 @@ class Calls:
         loop = asyncio.get_running_loop()
         self.counters = Counters()
         shared = TlsShared(LoopBudget(loop, perf_counter))
-        tls = BrokerTls(loop, shared, calling_config, self.counters.tls) if with_tls else None
+        tls = BrokerTls(loop, shared, calling_config, self.counters) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, patient(5.0) if timeout_seconds is None else timeout_seconds, tls)
 
     async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:
@@ -62,7 +63,7 @@ class Calls:
             )
 
     def handshakes(self, result: str) -> int:
-        return self.counters.tls.handshakes.get(("broker", result), 0)
+        return counted(self.counters, "tls_handshakes", "broker", result)
 
 
 async def serve(listener: socket.socket, *names: str) -> None:

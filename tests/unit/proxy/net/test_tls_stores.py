@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import NoEncryption, load_pem_private_key
 from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_and_certificates
 
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.files import LARGEST_FILE_BYTES
 from proxy.core.log import open_log
 from proxy.net.tls.expiry import der_element
@@ -227,7 +227,7 @@ def test_stores_towards_brokers_do_not_go_with_a_topic_of_events(trust: Path) ->
 
 
 async def test_a_changed_store_is_in_force_and_a_broken_one_is_not(tmp_path: Path, store: Path) -> None:
-    loaded = TlsFiles(tls_config(**store_keys(store)), Counters().tls, open_log("error"))
+    loaded = TlsFiles(tls_config(**store_keys(store)), Counters(), open_log("error"))
     os.replace(write_store(tmp_path / "new.p12", certificate("second")), store)
     assert await loaded.refresh()
     hands_shaken(loaded.server(), client_context("second"))

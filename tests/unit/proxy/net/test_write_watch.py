@@ -9,7 +9,7 @@ import pytest
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.metrics.counters import Counters
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.net.write_watch import (
@@ -24,6 +24,7 @@ from proxy.net.write_watch import (
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted
 
 KIB = 1024
 LEAST = 32 * KIB
@@ -93,7 +94,7 @@ class Books:
 
     def __init__(self, stall_seconds: float = STALL_SECONDS, min_bytes_per_second: int = LEAST) -> None:
         self.clock = ManualClock()
-        self.counters = Counters(DisconnectCause)
+        self.counters = Counters()
         waits = LimiterMetrics(self.clock.time)
         self.direct, self.heap = (
             AsyncSemaphore(name, limit, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits.waited)
@@ -105,7 +106,7 @@ class Books:
         )
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
-        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters.net, limits, log)
+        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits, log)
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, memory: int = LISTS) -> Reader:
@@ -296,7 +297,7 @@ class TestTheWatch:
         await books.run(2)
         assert broken.end == "crashed: a sample that fails"
         assert healthy.end is None
-        assert books.counters.net.writers == 1
+        assert counted(books.counters, "client_writers") == 1
 
     @virtual
     async def test_the_gauges_say_who_is_written_to_and_who_stands_still(self) -> None:
@@ -305,11 +306,11 @@ class TestTheWatch:
         stalled = books.reader()
         await books.run(5)
         counters = books.counters
-        assert (counters.net.writers, counters.net.stalled_readers) == (2, 1)
-        assert counters.net.writers_kernel_bytes > stalled.unsent // 3
+        assert (counted(counters, "client_writers"), counted(counters, "client_stalled_readers")) == (2, 1)
+        assert counted(counters, "client_writers_kernel_bytes") > stalled.unsent // 3
         stalled.rate = 1000
         await books.run(2)
-        assert books.counters.net.stalled_readers == 0
+        assert counted(books.counters, "client_stalled_readers") == 0
 
 
 # --- clients that move, and take less than a quick reader does ---------------------------------------

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
+from proxy.core.counters import INTERNAL_ERRORS
 from proxy.core.errors import DisconnectCause
-from proxy.relay.counters import WatchOvershoot
 from proxy.relay.native_api import PairEnd, PairEvent
 from proxy.relay.native_engine import (
     EVENTS_A_STEP,
@@ -17,14 +17,16 @@ from proxy.relay.native_engine import (
 )
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
+from proxy.relay.watch_limits import WatchOvershoot
 from tests.support.native import offered
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.native_pairs import HOLD_SECONDS, KIB, Bench, played
 
 FRAME: Final = 10 * KIB
 
 
-def overshoots(at: Bench) -> dict[str, int]:
-    return {why: count for why, count in at.counters.relay.watch.overshoots.items() if count}
+def overshoots(at: Bench) -> dict[str, float]:
+    return {why: count for why, count in counted_by(at.counters, "watch_overshoots").items() if count}
 
 
 # --- permits of frames ----------------------------------------------------------------------------
@@ -43,8 +45,8 @@ async def test_a_permit_ends_after_the_longest_hold_although_the_client_takes_no
 async def test_frames_that_passed_unasked_are_counted_by_their_number(at: Bench) -> None:
     relay = await at.joined()
     await at.told(PairEvent.PASSED, relay, 0, 2, 40, FRAME)
-    watch = at.counters.relay.watch
-    assert (watch.successes, watch.updates, watch.frame_bytes) == (2, 40, FRAME)
+    assert counted_by(at.counters, "watch_frames") == {"success": 2, "update": 40}
+    assert counted(at.counters, "watch_bytes") == FRAME
     assert overshoots(at) == {WatchOvershoot.TOO_MANY: 42}
 
 
@@ -70,11 +72,10 @@ def test_every_end_has_its_cause_and_counts_the_last_bytes(end: PairEnd, cause: 
         relay.tick(at.engine.loop.time())
         await at.told(PairEvent.ENDED, relay, end, 0, 11, 22)
         assert at.causes == [cause]
-        counters = at.counters.relay
-        assert (counters.relay_bytes_to_broker, counters.relay_bytes_to_client) == (11, 22)
+        assert counted_by(at.counters, "relay_bytes") == {"to_broker": 11, "to_client": 22}
         assert relay.snapshot().moved == (11, 22)
-        found = at.counters.shared.internal_errors
-        assert dict(found) == ({"relay engine": 1} if end is PairEnd.PANIC else {})
+        found = counted_by(at.counters, "internal_errors")
+        assert dict(found) == ({"relay_engine": 1} if end is PairEnd.PANIC else {})
 
     play()
 
@@ -88,7 +89,7 @@ async def test_a_relay_whose_own_code_fails_ends_alone(at: Bench) -> None:
     at.pairs.close_fds(2)
     await at.told(PairEvent.FRAMES, relay, 1, 0, 1, FRAME, 0)
     assert at.pairs.asked[-1] == ("pass", relay.pair, 1)
-    assert at.counters.shared.internal_errors == {"relay": 1}
+    assert counted_by(at.counters, "internal_errors") == {"relay": 1}
     assert at.causes == [DisconnectCause.INTERNAL_ERROR]
 
 
@@ -203,7 +204,7 @@ async def test_a_look_that_fails_ends_its_own_relay_only(at: Bench) -> None:
         patched.setattr(NativeRelay, "rest_passed", look)
         await at.engine.look_at_frames()
     assert at.pairs.asked == [("abort", first.pair)]
-    assert at.counters.shared.internal_errors == {"relay": 1}
+    assert counted_by(at.counters, "internal_errors") == {"relay": 1}
 
 
 # --- the threads ----------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ async def test_the_owner_of_bodies_hears_of_them_and_of_the_threads(at: Bench) -
     assert at.bodies.heard == [("moved", 7, 1000), ("ended", 8, 3000, 0), ("ended", 7, 2000, 32)]
     at.engine.tick()
     assert at.bodies.heard[3:] == [("catch up",)]
-    assert at.counters.shared.internal_errors == {}
+    assert counted_by(at.counters, "internal_errors") == {}
     # What the threads tell at their end is heard before the end itself.
     at.pairs.tell(PairEvent.BODY_ENDED, 9, 0, 0, PairEnd.OURS)
     await at.engine.stop()
@@ -267,8 +268,8 @@ async def test_an_event_that_cannot_be_handled_costs_no_other(at: Bench) -> None
     at.pairs.tell(PairEvent.ENDED, first.pair, PairEnd.OURS)
     await at.told(PairEvent.ENDED, second, PairEnd.OURS)
     assert len(at.ended) == 2
-    assert at.counters.shared.internal_errors == {"relay engine": 1}
-    at.counters.shared.internal_errors.clear()
+    assert counted_by(at.counters, "internal_errors") == {"relay_engine": 1}
+    at.counters[INTERNAL_ERRORS].clear()
 
 
 @played
@@ -276,4 +277,4 @@ async def test_a_panic_in_a_body_is_counted(at: Bench) -> None:
     at.pairs.tell(PairEvent.BODY_ENDED, 7, 2000, 0, PairEnd.PANIC)
     at.hear()
     assert at.bodies.heard[1:] == [("ended", 7, 2000, 0)]
-    assert sum(at.counters.shared.internal_errors.values()) == 1
+    assert sum(counted_by(at.counters, "internal_errors").values()) == 1

@@ -2,8 +2,8 @@
 
 import pytest
 
+from proxy.core.counters import Counters
 from proxy.net import ended_sockets
-from proxy.relay.counters import RelayCounters
 from proxy.relay.traffic import RelayTraffic
 
 TIMEOUT = 80.0
@@ -13,7 +13,7 @@ class Clock:
     """A relay's traffic, at which the test looks at moments of its choice."""
 
     def __init__(self, timeout: float = TIMEOUT, *, half_open: bool = False) -> None:
-        self.traffic = RelayTraffic(RelayCounters(), 0.0, timeout)
+        self.traffic = RelayTraffic(Counters(), 0.0, timeout)
         self.half_open = half_open
 
     def over(self, now: float, untaken: int = 0, *, paused: bool = False) -> bool:

@@ -13,6 +13,7 @@ from proxy.brokers.target import BrokerAddress
 from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, LATELY_SECONDS, MANY_QUEUES
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.list_clients import ListClient, commands_in
+from tests.support.proxies.counted import counted
 from tests.support.proxies.list_stage import BROKER, KIB, Asked, ListStage, Sizes
 
 OTHER = BrokerAddress("other", 6650)
@@ -66,7 +67,7 @@ class BetweenBrokers:
 
     @property
     def given_up(self) -> int:
-        return self.stage.counters.requests.lists_given_up
+        return counted(self.stage.counters, "lists_given_up")
 
     @property
     def paused(self) -> int:

@@ -5,9 +5,10 @@ import random
 import pytest
 
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters
 from proxy.requests import broker_turns
 from proxy.requests.broker_turns import BrokerTurns, Turn
-from proxy.requests.counters import RequestCounters
+from tests.support.proxies.counted import counted
 
 BROKER, OTHER = BrokerAddress("one", 6650), BrokerAddress("other", 6650)
 
@@ -37,7 +38,7 @@ class Crowd:
     """Questions at a broker that has 40 places and a reserve of 10, and leaves all unanswered."""
 
     def __init__(self) -> None:
-        self.counters = RequestCounters()
+        self.counters = Counters()
         self.at = BrokerTurns(self.counters)
         self.served: list[Question] = []
 
@@ -78,7 +79,7 @@ def test_a_network_with_many_connections_has_one_turn_for_each_of_another(
 def test_who_has_few_questions_outstanding_is_asked_for_at_once_behind_those_of_others(crowd: Crowd) -> None:
     for _ in range(100):
         crowd.ask("flood", 1)
-    assert (crowd.at.asked, crowd.counters.lookups_waiting) == (40, 60)
+    assert (crowd.at.asked, counted(crowd.counters, "lookups_waiting")) == (40, 60)
     first, second, third = (crowd.ask("neighbour", 2) for _ in range(3))
     assert first.turn == second.turn == Turn(BROKER, reserved=True)
     assert third.turn is None
@@ -115,9 +116,9 @@ def test_however_questions_come_and_go_the_books_are_right(seed: int, crowd: Cro
         assert crowd.at.asked == len(turns)
         assert ordinary <= 40
         assert len(turns) - ordinary <= 10
-        assert crowd.counters.lookups_waiting == len(live) - len(turns)
+        assert counted(crowd.counters, "lookups_waiting") == len(live) - len(turns)
         # Nobody waits while a place that is given in turns is free.
         assert ordinary == 40 or len(live) == len(turns)
     for question in draw.sample(live, len(live)):
         question.end()
-    assert (len(crowd.at), crowd.counters.lookups_waiting) == (0, 0)
+    assert (len(crowd.at), counted(crowd.counters, "lookups_waiting")) == (0, 0)

@@ -18,6 +18,7 @@ from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, PagedBody
 from proxy.requests.topic_lists.service import ListRequest
 from proxy.telemetry.heavy_hitters import Usage
 from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.list_stage import KIB, ListStage, Sizes
 
 LIST_BYTES = 20 * KIB
@@ -151,8 +152,8 @@ def test_a_request_whose_time_is_over_when_its_turn_comes_is_not_asked_for(stage
     (refusal,) = client.commands()
     assert (refusal.error.request_id, refusal.error.error) == (7, ServerError.TooManyRequests)
     assert "were not read in time" in refusal.error.message
-    assert (stage.asked(), stage.counters.requests.list_questions) == ([], 1)
-    assert stage.counters.requests.list_outcomes["timed_out"] == 1
+    assert (stage.asked(), counted(stage.counters, "lists_questions")) == ([], 1)
+    assert counted(stage.counters, "lists_answers", "timed_out") == 1
 
 
 def test_whoever_joins_a_group_that_waits_for_heap_memory_waits_the_whole_timeout(stage: ListStage) -> None:

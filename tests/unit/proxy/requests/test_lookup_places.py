@@ -11,9 +11,9 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
+from proxy.core.counters import Counters
 from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.client import TurnClient
-from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_OUTSTANDING, LookupService
 from tests.support.brokers.one_broker import SilentBroker
@@ -21,6 +21,7 @@ from tests.support.clients.async_client import lookup_frame
 from tests.support.clients.list_clients import commands_in, turns
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.client_desk import desk
+from tests.support.proxies.counted import counted_by
 
 SECONDS = 10.0
 
@@ -55,7 +56,7 @@ def lookups_of(limit: int) -> tuple[LookupService, AsyncSemaphore]:
     loop = asyncio.get_running_loop()
     places = AsyncSemaphore("lookups", limit, max_queue=0, timeout_seconds=1.0, clock=loop)
     broker = SilentBroker(BrokerAddress("broker", 6650))
-    return LookupService(loop, cast(Any, None), broker, places, RequestCounters(), SECONDS), places
+    return LookupService(loop, cast(Any, None), broker, places, Counters(), SECONDS), places
 
 
 def client_of(sent: list[bytes]) -> TurnClient:
@@ -122,7 +123,7 @@ async def test_a_crowd_of_pipelining_connections_leaves_places_to_newcomers() ->
         assert (newcomer.session.outstanding, newcomer.answers()) == (1, [])
         assert not any(visitor.answers() for visitor in crowd)
         assert on.slots.held < on.slots.limit
-        assert on.counters.requests.refused_requests == {}
+        assert counted_by(on.counters, "refused_requests") == {}
 
 
 async def test_a_refusal_for_want_of_time_says_so() -> None:

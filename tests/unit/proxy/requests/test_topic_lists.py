@@ -14,6 +14,7 @@ from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.topic_lists.service import A_BURST, ListRequest
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from tests.support.clients.list_clients import ListClient
+from tests.support.proxies.counted import counted
 from tests.support.proxies.list_stage import KIB, Asked, ListStage, Sizes
 
 
@@ -82,8 +83,8 @@ def test_a_list_that_begins_within_a_second_is_prompt_and_a_later_one_is_not(sta
         stage.step()
         stage.advance(seconds)
         answer(stage, stage.asked()[0])
-    counters = stage.counters.requests
-    assert (counters.lists_due, counters.lists_prompt) == (3, 2)
+    counters = stage.counters
+    assert (counted(counters, "lists_due"), counted(counters, "lists_prompt")) == (3, 2)
 
 
 def charged(semaphore: AsyncSemaphore) -> list[Hashable]:
@@ -231,7 +232,7 @@ def test_a_burst_waits_for_those_of_it_that_were_put_off(stage: ListStage) -> No
     (second,) = stage.asked()
     answer(stage, second)
     assert [len(client.commands()) for client in (*clients, *late)] == [1] * (A_BURST + 50)
-    assert stage.counters.requests.list_questions == 3, "one of them to have a connection"
+    assert counted(stage.counters, "lists_questions") == 3, "one of them to have a connection"
 
 
 def test_what_a_list_counts_as_is_learnt_from_lists_that_are_new_and_not_chosen_by_a_pattern(

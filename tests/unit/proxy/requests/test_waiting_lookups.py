@@ -16,16 +16,17 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.requests import ClientRequests, RequestServices
+from proxy.core.counters import Counters
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.requests import broker_turns
-from proxy.requests.counters import RequestCounters
 from proxy.requests.forwarding import ReadyRequests
 from proxy.requests.lookups import LookupService
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.clients.list_clients import commands_in, turns
 from tests.support.loops.loops import run_virtual
+from tests.support.proxies.counted import counted, counted_by
 
 SECONDS = 10.0
 # For tests that count on a machine of any speed.
@@ -97,7 +98,7 @@ class Crowd:
 
     def __init__(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self.pool, self.counters, self.crashes = Pool(), RequestCounters(), list[BaseException]()
+        self.pool, self.counters, self.crashes = Pool(), Counters(), list[BaseException]()
         self.places = AsyncSemaphore("lookups", MANY, max_queue=0, timeout_seconds=1.0, clock=loop)
         broker = OneBroker(BrokerAddress("broker", 6650))
         self.service = LookupService(loop, cast(Any, self.pool), broker, self.places, self.counters, seconds)
@@ -125,7 +126,12 @@ class Crowd:
     @property
     def held(self) -> tuple[int, int, int, int]:
         """Return what lookups hold: requests under way, places, turns, and places in line."""
-        return self.requests.tasks, self.places.held, self.service.forwarder.turns.asked, self.counters.lookups_waiting
+        return (
+            self.requests.tasks,
+            self.places.held,
+            self.service.forwarder.turns.asked,
+            counted(self.counters, "lookups_waiting"),
+        )
 
 
 @asynccontextmanager
@@ -168,7 +174,7 @@ async def test_a_lookup_that_waits_is_few_objects_and_no_task(wait: str, monkeyp
         gc.collect()
         objects = len(gc.get_objects()) - before
         assert of.requests.outstanding == MANY
-        assert of.counters.lookups_waiting == (MANY - 1 if wait == "turn" else 0)
+        assert counted(of.counters, "lookups_waiting") == (MANY - 1 if wait == "turn" else 0)
         assert len(asyncio.all_tasks()) == tasks
         assert objects <= (MOST_OBJECTS + (wait == "turn")) * MANY + 1000, objects / MANY
 
@@ -179,7 +185,7 @@ async def test_a_turn_that_comes_as_its_client_leaves_is_given_back(monkeypatch:
         for number in range(3):
             of.ask(number)
         await turns(2)
-        assert of.counters.lookups_waiting == 2
+        assert counted(of.counters, "lookups_waiting") == 2
         of.questions[0].answered(found())
         of.requests.close()
         of.leaving.finish()
@@ -274,7 +280,7 @@ async def test_an_error_in_an_answer_fails_that_lookup_and_no_other(monkeypatch:
             ServerError.UnknownError,
             pb.CommandLookupTopicResponse.Connect,
         )
-        assert of.counters.shared.internal_errors == {"lookup": 1}
+        assert counted_by(of.counters, "internal_errors") == {"lookup": 1}
 
 
 async def test_a_client_whose_answer_cannot_be_written_crashes_alone() -> None:

@@ -20,13 +20,16 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
+from proxy.clients.requests import ASKED
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
+from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.throttle_records import ThrottleEvents
 from proxy.telemetry.events.timeline import STAGE_FIELDS, RequestTimeline, TimelineStage, stages_between
 from tests.support.clients.list_clients import ListClient
 from tests.support.each import each
+from tests.support.proxies.counted import counted
 from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 from tests.unit.eventlog.test_schema import faults
 
@@ -233,10 +236,10 @@ def test_a_recorder_that_fails_costs_an_event_and_no_answer(stage: ListStage, mo
     begin(stage)
     go_on(stage)
     assert len(client.commands()) == 1
-    assert stage.counters.requests.list_outcomes["answered"] == 1
+    assert counted(stage.counters, "lists_answers", "answered") == 1
     assert [type(report) for report in stage.reports] == [ZeroDivisionError]
-    stage.counters.requests.list_outcomes.clear()
-    stage.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] = 0
+    stage.counters[ANSWERS].clear()
+    stage.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value = 0
 
 
 def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: ListStage) -> None:
@@ -264,8 +267,8 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     stage.call(client.leave)
     for record in noted:
         record.cancelled()
-    stage.counters.requests.asked[CommandType.GET_TOPICS_OF_NAMESPACE] = requests
-    stage.counters.requests.list_outcomes["cancelled"] = requests
+    stage.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value = requests
+    stage.counters[ANSWERS]["cancelled"] = requests
     for timeline in timelines:
         timeline.work_over()
 

@@ -17,7 +17,6 @@ from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
 from proxy.core.errors import CredentialsUnavailable
-from proxy.telemetry.events.counters import EventLogCounters
 from proxy.telemetry.events.topic import TopicParts, service_url
 from proxy.telemetry.events.topic_credentials import TopicCredentials, topic_tls
 from proxy.telemetry.events.topic_sink import TopicEventStore, TopicSettings
@@ -223,7 +222,7 @@ async def test_own_credentials_are_for_own_brokers_alone(
     await asyncio.to_thread(parts.store().write, [b"a\n"], 0.0)
     shown = cluster.clients[0].authentication
     assert (await asyncio.to_thread(shown) if callable(shown) else shown) == token
-    await parts.watch(EventLogCounters(), LogLines().log).look()
+    await parts.watch(LogLines().log).look()
     # The admin service of another cluster is not known.
     assert asked == ([] if "eventLogTopicServiceURL" in keys else [{"Authorization": f"Bearer {token}"}])
     await parts.close()
@@ -255,11 +254,11 @@ ANSWERS: list[Exception | Keeping] = []
 
 async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> None:
     ANSWERS[:] = [Keeping(0, 0, True), Keeping(0, 0, True), Keeping(-1, -1, False), AdminError("503")]
-    counters, lines, states = EventLogCounters(), LogLines(), []
-    watch = TopicWatch(topic_name(TOPIC), lambda headers: Answers(()), None, counters, lines.log)
+    lines, states = LogLines(), []
+    watch = TopicWatch(topic_name(TOPIC), lambda headers: Answers(()), None, lines.log)
     for _ in range(4):
         await watch.look()
-        states.append(counters.topic_keeps)
+        states.append(watch.topic_keeps)
     assert states == [False, False, True, None]
     assert [(line["level"], line["event"]) for line in lines.said] == [
         ("warning", "the topic would lose events"),
@@ -273,7 +272,7 @@ async def test_a_line_tells_each_change_and_the_metric_the_state_of_now() -> Non
 
 async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_on() -> None:
     ANSWERS[:] = [Keeping(-1, -1, False)]
-    counters, lines, missing = EventLogCounters(), LogLines(), [ssl.SSLError("no certificate found")]
+    lines, missing = LogLines(), [ssl.SSLError("no certificate found")]
     threads: set[int] = set()
 
     def admin(_: object) -> TopicAdmin:
@@ -282,11 +281,11 @@ async def test_certificates_that_cannot_be_read_now_are_told_and_the_watch_goes_
             raise missing.pop()
         return Answers(())
 
-    watch = TopicWatch(topic_name(TOPIC), admin, None, counters, lines.log)
+    watch = TopicWatch(topic_name(TOPIC), admin, None, lines.log)
     states = []
     for _ in range(2):
         await watch.look()
-        states.append(counters.topic_keeps)
+        states.append(watch.topic_keeps)
     assert states == [None, True]
     assert "no certificate found" in lines.said[0]["detail"]
     assert threading.get_ident() not in threads

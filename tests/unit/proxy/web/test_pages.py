@@ -12,6 +12,7 @@ from proxy.web.http.documents import refusal
 from proxy.web.ui.minutes import KEPT, Minutes
 from proxy.web.ui.page import MOST_VIEWS, _SharedDocument
 from tests.support.clients.async_client import AsyncClient
+from tests.support.proxies.counted import counted
 from tests.support.web.web_parts import config, running
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -72,7 +73,7 @@ async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_
         await client.send(first_bytes)
         assert await client.rest() == b""
         client.close()
-        assert server.parts.counters.shared.disconnects[DisconnectCause.IDLE] == 1
+        assert counted(server.parts.counters, "disconnects", DisconnectCause.IDLE) == 1
 
 
 async def test_closing_ends_idle_connections_too() -> None:

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.core.counters import SharedCounters
+from proxy.core.counters import Counters
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
-from proxy.web.http.counters import WebCounters
 from tests.support.loops.clock import ManualClock
+from tests.support.proxies.counted import counted
 from tests.unit.limiter.harness import start
 
 LIMIT = 4 * 1024 * 1024
@@ -21,7 +21,7 @@ class Books:
             "direct", limit, max_queue=100, timeout_seconds=5, clock=ManualClock(),
             share_by_key=key_cap_percent < 100, key_cap_percent=key_cap_percent,
         )  # fmt: skip
-        self.counters = WebCounters(SharedCounters())
+        self.counters = Counters()
         self.copies = ReplayCopies(self.direct, self.counters, self.turn.append)
 
     def copy(self, size: int, key: str = "a", limit: int = LIMIT) -> ReplayCopy:
@@ -46,7 +46,7 @@ async def test_the_oldest_copies_go_when_a_request_waits_and_no_more_than_it_nee
     books.run_turn()
     assert (first.whole, second.whole, third.whole) == (False, True, True)
     (await waiting).release()
-    assert books.counters.copies_dropped == 1
+    assert counted(books.counters, "http_copies_dropped") == 1
     # A growth that waits is a request that waits.
     other = await books.direct.acquire(books.direct.available)
     growth = await start(books.direct.update(taken, taken.size + 1_000))

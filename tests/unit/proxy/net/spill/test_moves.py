@@ -14,16 +14,17 @@ import pytest
 
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
+from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.net.spill import spill
 from proxy.net.spill.body import SpillableBody
-from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
 from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted, counted_by
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 MIB = 1024 * 1024
@@ -65,7 +66,7 @@ class Stage:
 
     def __init__(self, limit: int, patience_seconds: float) -> None:
         self.loop = asyncio.get_running_loop()
-        self.counters = SpillCounters()
+        self.counters = Counters()
         self.disk, self.writers, self.readers = FakeDisk(), StandingWorkers(), StandingWorkers()
         self.space = SpillSpace(limit, 100, self.counters)
         self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
@@ -168,7 +169,7 @@ async def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
         assert body.file is not None
         assert (on.permits[0].released, memory.closed, told) == (True, 1, ["moved"])
         assert await on.contents(body) == memory.data[:LIST_BYTES]
-        assert (on.counters.moved_lists, on.counters.written_bytes) == (1, LIST_BYTES)
+        assert (counted(on.counters, "spill_lists"), counted(on.counters, "spill_written_bytes")) == (1, LIST_BYTES)
         assert [count for _, _, count in on.disk.writes] == [STEP_BYTES, STEP_BYTES, LIST_BYTES - 2 * STEP_BYTES]
 
 
@@ -179,7 +180,7 @@ async def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
         await on.slow()
         await on.writers.go_on(5)
         await on.turns()
-        assert on.counters.moved_lists == 1
+        assert counted(on.counters, "spill_lists") == 1
         on.waiters.pop().result().release()
         behind, _ = on.list(behind_disk=True)
         fresh, _ = on.list(Reader())
@@ -187,7 +188,7 @@ async def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
         await asyncio.sleep(SWEEP_SECONDS)
         assert (behind.moving, fresh.moving) == (True, False)
         await on.writers.go_on(5)
-        assert on.counters.moved_lists == 2
+        assert counted(on.counters, "spill_lists") == 2
 
 
 @virtual
@@ -263,7 +264,7 @@ async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one()
         (stays,) = [each for each in on.bodies if each.file is None]
         (moved,) = [each for each in on.bodies if each.file is not None]
         assert (stays.kept, moved.kept) == (True, False)
-        assert on.counters.kept["no_space"] >= 1
+        assert counted(on.counters, "spill_kept", "no_space") >= 1
         assert on.space.lacking > 0
         assert on.lines[0]["change"] == "topicListSpillMaxMB"
         moved.close()
@@ -324,8 +325,8 @@ async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monke
         on.list(Reader())
         monkeypatch.setattr(SpillJudge, "look", fails_once)
         await on.slow()
-        assert on.counters.shared.internal_errors == {"list to disk": 1}
-        assert on.counters.moving == MOVES_AT_ONCE
+        assert counted_by(on.counters, "internal_errors") == {"list_to_disk": 1}
+        assert counted(on.counters, "spill_moving") == MOVES_AT_ONCE
         await on.writers.finish()
         assert body.file is not None
 
@@ -338,7 +339,7 @@ async def test_a_tenth_of_the_disk_stays_free() -> None:
         await on.slow()
         await on.writers.finish()
         assert body.file is None
-        assert on.counters.kept["disk_full"] == 1
+        assert counted(on.counters, "spill_kept", "disk_full") == 1
 
 
 @virtual
@@ -348,4 +349,4 @@ async def test_a_list_that_nobody_waits_for_asks_nobody_to_leave_the_disk() -> N
         await asyncio.sleep(7)
         await on.windows_pass()
         assert (lying.moving, lying.kept, on.space.lacking) == (False, False, 0)
-        assert sum(on.counters.kept.values()) == 0
+        assert sum(counted_by(on.counters, "spill_kept").values()) == 0

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from proxy.net.spill.counters import SpillCounters
+from proxy.core.counters import Counters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.read_back import READ_SECONDS, DiskRead, ReadBack
 from proxy.net.spill.space import SpaceReservation, SpillSpace
 from tests.support.loops.loops import virtual
+from tests.support.proxies.counted import counted
 from tests.support.sockets.fake_disk import FakeDisk, StandingWorkers
 
 KIB = 1024
@@ -19,7 +20,7 @@ class Bench:
     """One file on a fake disk, and a pool of four reads."""
 
     def __init__(self) -> None:
-        self.counters = SpillCounters()
+        self.counters = Counters()
         self.disk, self.workers = FakeDisk(), StandingWorkers()
         self.space = SpillSpace(100 * KIB * KIB, 10, self.counters)
         self.errors: list[BaseException] = []
@@ -65,7 +66,7 @@ async def test_bytes_arrive_and_count_until_they_are_given_back() -> None:
         assert on.pool.held_bytes == KIB
         read.end()
         read.end()
-        assert on.counters.read_bytes == KIB
+        assert counted(on.counters, "spill_read_bytes") == KIB
 
 
 @virtual
@@ -105,7 +106,7 @@ async def test_a_disk_that_fails_says_so_once_and_holds_nothing() -> None:
         read = on.read(file, 0)
         await on.workers.go_on()
         assert on.arrived == [("a", None)]
-        assert (on.counters.read_errors, on.pool.held_bytes, len(on.errors)) == (1, 0, 1)
+        assert (counted(on.counters, "spill_read_errors"), on.pool.held_bytes, len(on.errors)) == (1, 0, 1)
         read.end()
 
 
@@ -121,4 +122,4 @@ async def test_a_disk_that_does_not_answer_fails_the_reads_and_keeps_their_bytes
             read.end()
         assert on.pool.held_bytes == 4 * KIB, "four threads may still write there"
         await on.workers.finish()
-        assert (on.pool.held_bytes, on.counters.read_errors) == (0, 5)
+        assert (on.pool.held_bytes, counted(on.counters, "spill_read_errors")) == (0, 5)

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.net.spill.counters import Kept, SpillCounters
-from proxy.net.spill.space import SpaceReservation, SpillSpace, leaves_enough
+from proxy.core.counters import Counters
+from proxy.net.spill.space import Kept, SpaceReservation, SpillSpace, leaves_enough
 
 MIB = 1024 * 1024
 
 
 def space(limit: int = 10 * MIB, files: int = 100, cap: int = 100) -> SpillSpace:
-    return SpillSpace(limit, files, SpillCounters(), cap)
+    return SpillSpace(limit, files, Counters(), cap)
 
 
 def reserved(books: SpillSpace, size: int, key: Hashable = "a") -> SpaceReservation:

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
+from proxy.core.counters import Counters
 from proxy.core.threads import NoThread
-from proxy.net.spill.counters import SpillCounters
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.space import SpaceReservation, SpillSpace
 from proxy.net.spill.workers import WorkerThreads
@@ -48,7 +48,7 @@ async def test_calls_that_get_no_thread_of_their_own_are_done_by_the_others(monk
 async def test_a_file_is_closed_and_its_space_comes_back_without_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     no_more_threads(monkeypatch)
     disk, standing, closed = FakeDisk(), StandingWorkers(), asyncio.Event()
-    space = SpillSpace(KIB * KIB, 10, SpillCounters())
+    space = SpillSpace(KIB * KIB, 10, Counters())
     reservation = space.reserve(KIB, "key")
     assert isinstance(reservation, SpaceReservation)
     threads = WorkerThreads(asyncio.get_running_loop(), 2, "test")
