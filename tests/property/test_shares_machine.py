@@ -126,12 +126,18 @@ class SharesMachine(RuleBasedStateMachine):
 
     def _step(self) -> None:
         """Let all run until they wait, and look at the books."""
-        self.loop.run_until_complete(_settle(10 + 3 * len(self.clients)))
-        for client in [client for client in self.clients if client.task.done()]:
-            if not client.task.cancelled() and isinstance(client.task.exception(), PermitAcquireTimeout):
+        steps = 10 + 3 * len(self.clients)
+        self.loop.run_until_complete(_settle(steps))
+        for client in [client for client in self.clients if client.task.done() and not client.task.cancelled()]:
+            if isinstance(client.task.exception(), PermitAcquireTimeout):
                 client.release()
-            if all(permit.released for permit in client.permits):
-                self.clients.remove(client)
+        # What these gave back is booked for others, who take it now.
+        self.loop.run_until_complete(_settle(steps))
+        self.clients = [
+            client
+            for client in self.clients
+            if not client.task.done() or not all(permit.released for permit in client.permits)
+        ]
         for node in self.nodes:
             permits = [permit for client in self.clients for permit in client.permits if permit.owner is node]
             assert node.held == sum(permit.size for permit in permits)
