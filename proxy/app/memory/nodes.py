@@ -5,6 +5,7 @@ these sizes (`budget.py`); the admin API, the page and the metrics read those th
 table "What bounds what" of docs/architecture.md has a row for each (`python -m scripts.generate`).
 """
 
+from math import ceil
 from typing import Any, Final, NamedTuple
 
 from proxy.brokers.pool import CONNECTIONS_A_KEY
@@ -74,7 +75,7 @@ class Node(NamedTuple):
                 of = whole.size(config)
                 if percent is not None:
                     of = of * (config.value(percent) % 100) // 100
-                return of and max(1, int(of * part))
+                return ceil(of * part)
             case Key() as key:
                 return max(0, int(config.value(key))) * (_MIB if key.unit == "MiB" else 1)
             case number:
