@@ -22,7 +22,6 @@ from proxy.brokers.resolver import NAMES_AT_ONCE, CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
 from proxy.config.credential_targets import list_urls, secret_keys, withholds
-from proxy.config.values import BROKER_RECEIVE_TIMES
 from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.net import dial_places
@@ -30,7 +29,7 @@ from proxy.net.dial_places import DialPlaces, most_dials
 
 
 class DialSettings(NamedTuple):
-    """The time limit of a new connection, and the receive buffer of one for requests (0: the kernel's choice)."""
+    """The time limit of a new connection, and the receive buffer of one for requests."""
 
     seconds: float
     receive_bytes: int
@@ -39,7 +38,7 @@ class DialSettings(NamedTuple):
     def of(cls, config: Config) -> Self:
         """Return the settings of a configuration."""
         seconds = config.seconds(Config.broker_proxy_connect_timeout_ms)
-        return cls(seconds, BROKER_RECEIVE_TIMES * config.client_socket_send_buffer_bytes)
+        return cls(seconds, config.broker_receive_bytes)
 
 
 class TargetLists(NamedTuple):

@@ -69,8 +69,9 @@ RETIRED: Final = {
     "eventLogTopicWebServiceURL": RetiredKey(
         ("",), "only brokers in brokerWebServiceURL are asked whether they keep events, not those of another cluster"
     ),
-    "brokerSocketReceiveMemoryMB": _always(
-        "-1", "each request connection has its receive buffer from its start; brokerConnectionsTotal bounds them"
+    "brokerSocketReceiveMemoryMB": RetiredKey(
+        ("", "0", "-1"),
+        "each request connection has its receive buffer from its start; brokerConnectionsTotal bounds them",
     ),
     "brokerSocketReceiveBufferBytes": _always(
         "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes"

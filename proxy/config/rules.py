@@ -89,10 +89,15 @@ def _doubt(key: Key[Any], holds: Holds, text: Text) -> Rule:
     return Rule((key,), holds, text, doubt=True)
 
 
-def _other_port(key: Key[int | None], earlier: Key[int | None]) -> Rule:
+def _other_port(key: Key[int | None], earlier: Key[int | None], first: tuple[Key[int | None], ...]) -> Rule:
+    """Return the rule that `key` has not the port of `earlier`; where one of `first` has it, that is told instead."""
     return Rule(
         (key, earlier),
-        lambda config: not config.value(key) or config.value(key) != config.value(earlier),
+        lambda config: (
+            not config.value(key)
+            or config.value(key) != config.value(earlier)
+            or config.value(key) in map(config.value, first)
+        ),
         f"a port other than {earlier.name}",
     )
 
@@ -231,6 +236,10 @@ def _watches(config: ConfigValues, signals: str) -> bool:
     return throttled and config.overload_signals == signals and not config.value(url_keys(config)[1])
 
 
+def _spares_only(patterns: tuple[str, ...]) -> bool:
+    return bool(patterns) and all(pattern.startswith("!") for pattern in patterns)
+
+
 def _is_topic(name: str) -> bool:
     # The HTTP client beside it is slow to import.
     from eventlog.topic_admin import topic_name
@@ -271,7 +280,7 @@ _SERVER_RULES: Final = (
         lambda config: config.has_web_port,
         "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere",
     ),
-    *(_other_port(later, earlier) for earlier, later in combinations(_PORTS, 2)),
+    *(_other_port(_PORTS[late], _PORTS[early], _PORTS[:early]) for early, late in combinations(range(len(_PORTS)), 2)),
     _doubt(
         Keys.metrics_bind_address,
         lambda config: not config.metrics_bind_address or config.metrics_port is not None,
@@ -333,6 +342,11 @@ _OVERLOAD_RULES: Final = (
         Keys.overload_max_pause_millis,
         lambda config: not config.overload_throttle_enabled or config.overload_max_pause_millis < _SEND_TIMEOUT_MILLIS,
         f"{{config.overload_max_pause_millis}}: clients fail messages after {_SEND_TIMEOUT_MILLIS} (sendTimeout)",
+    ),
+    _doubt(
+        Keys.adaptive_publisher_throttling_topics,
+        lambda config: not _spares_only(config.adaptive_publisher_throttling_topics),
+        "all patterns spare topics, so that none is slowed: * among them stands for all others",
     ),
     Rule(
         (Keys.overload_signals,),
@@ -471,6 +485,7 @@ _EVENT_RULES: Final = (
         (Keys.event_log_topic,),
         lambda config: not config.event_log_topic or _is_topic(config.event_log_topic),
         "persistent://tenant/namespace/topic",
+        got=lambda config: repr(config.event_log_topic),
     ),
     Rule(
         (Keys.event_log_topic_service_url, Keys.event_log_topic),

@@ -19,9 +19,13 @@ SMALL_SEND_BUFFER_BYTES: Final = 16 * 1024
 # Large CONNECT commands have as much beside this part of direct memory, and so have large credentials that are kept.
 HANDSHAKE_PART: Final = 8
 # Without a limit of direct memory: before CONNECTED everybody is a stranger.
-_HANDSHAKE_BYTES: Final = 16 * _MIB
+HANDSHAKE_BYTES: Final = 16 * _MIB
 # A request connection to a broker has the answers of many clients in its receive buffer.
 BROKER_RECEIVE_TIMES: Final = 4
+# Where the kernel chooses the buffers of clients: nothing else would bound what a broker may send.
+BROKER_RECEIVE_BYTES: Final = _MIB
+# The size is a C int for setsockopt.
+_MOST_BUFFER_BYTES: Final = 1 << 30
 # The beginning of the Java proxy's class names of providers, after the package; short names have none.
 _PROVIDER: Final = "AuthenticationProvider"
 # More threads than this move no more bytes: clients, brokers and the kernel's own work need processors, too.
@@ -124,7 +128,13 @@ class ConfigValues(ConfigKeys):
     @property
     def handshake_bytes(self) -> int:
         """Limit for CONNECT commands above 4096 bytes, and for large credentials that are kept, each in bytes."""
-        return self.direct_limit_bytes // HANDSHAKE_PART or _HANDSHAKE_BYTES
+        return self.direct_limit_bytes // HANDSHAKE_PART or HANDSHAKE_BYTES
+
+    @property
+    def broker_receive_bytes(self) -> int:
+        """The receive buffer of a request connection to a broker, which the kernel doubles."""
+        wanted = BROKER_RECEIVE_TIMES * self.client_socket_send_buffer_bytes or BROKER_RECEIVE_BYTES
+        return min(wanted, _MOST_BUFFER_BYTES)
 
     @property
     def relay_pool_bytes(self) -> int:

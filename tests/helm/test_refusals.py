@@ -116,6 +116,10 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
      {"pulsar": {"release": "pulsar"}, "auth": {"token": {"enabled": True}},
       "configData": {"brokerServiceURL": "pulsar://balancer:6650"}}, "replicaCount: got 3 with"),
     ("a pipeline of no topic", {"pipeline": {"enabled": True}}, "pipeline.source: got nothing"),
+    ("a pipeline that would ask the proxy's brokers about a topic of another cluster",
+     {"pipeline": {"enabled": True}, "configData": {
+         "eventLogTopic": "persistent://t/n/events", "eventLogTopicServiceURL": "pulsar://other:6650",
+         "brokerWebServiceURL": "http://b:8080"}}, "pipeline.adminUrl: got nothing, expected http://host:port of the"),
 ]  # fmt: skip
 
 

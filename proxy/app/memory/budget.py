@@ -18,7 +18,13 @@ from proxy.auth.kept_credentials import FREE_BYTES
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
-from proxy.config.values import BROKER_RECEIVE_TIMES, HANDSHAKE_PART, SMALL_SEND_BUFFER_BYTES
+from proxy.config.values import (
+    BROKER_RECEIVE_BYTES,
+    BROKER_RECEIVE_TIMES,
+    HANDSHAKE_BYTES,
+    HANDSHAKE_PART,
+    SMALL_SEND_BUFFER_BYTES,
+)
 from proxy.net.buffers.tcp_buffers import TcpBuffers
 from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
@@ -192,6 +198,7 @@ _TOPIC: Final = Given((Config.event_log_topic,))
 # A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
 
+_NO_DIRECT: Final = Is(Config.max_topic_list_in_flight_direct_mem_size_mb, "0")
 _THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
 _ADAPTIVE: Final = Is(Config.adaptive_publisher_throttling_enabled, "true")
 _LISTS_ON_DISK: Final = Line(
@@ -220,7 +227,7 @@ _CONNECTION_LINES: Final = (
     Line("unfinished_frames", "unfinished frames, unread answers", _CLIENTS.name,
          (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
     Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _DIRECT.name,
-         (Part(MIB // HANDSHAKE_PART, (_DIRECT,)),), Load.STORM),
+         (Part(MIB // HANDSHAKE_PART, (_DIRECT,)), Part(HANDSHAKE_BYTES, when=(_NO_DIRECT,))), Load.STORM),
     # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
     # Growth of a single frame at a time may overshoot, in each memory.
     Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
@@ -265,10 +272,12 @@ _CONNECTION_LINES: Final = (
          (Part(LEAST_BYTES), Part(A_CONNECTION_BYTES, (_CLIENTS,)))),
     Line("forwarded_credentials", "credentials to forward", _CLIENTS.name,
          (Part(FREE_BYTES, (_CLIENTS,), (Fact.FORWARDS,)), Part(MAX_AUTH_DATA_BYTES, (_BROKERS,), (Fact.FORWARDS,)),
-          Part(MIB // HANDSHAKE_PART, (_DIRECT,), (Fact.FORWARDS,)))),
+          Part(MIB // HANDSHAKE_PART, (_DIRECT,), (Fact.FORWARDS,)),
+          Part(HANDSHAKE_BYTES, when=(Fact.FORWARDS, _NO_DIRECT)))),
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
-          Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes))), Load.STORM),
+          Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes)),
+          Part(2 * BROKER_RECEIVE_BYTES, (_BROKERS,), (Is(Config.client_socket_send_buffer_bytes, "0"),))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
     Line("relay_log", "relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),

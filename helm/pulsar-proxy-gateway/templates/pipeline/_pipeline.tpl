@@ -41,6 +41,7 @@ app.kubernetes.io/part-of: pulsar-proxy-sidecar
   {{- $s := include "pulsar-proxy.pipeline.settings" . | fromJson -}}
   {{- $key := ternary "brokerWebServiceURLTLS" "brokerWebServiceURL" (eq (include "pulsar-proxy-lib.true" (dict "settings" $s "key" "tlsEnabledWithBroker")) "true") -}}
   {{- $url := include "pulsar-proxy-lib.value" (dict "settings" $s "key" $key) -}}
+  {{- if include "pulsar-proxy-lib.value" (dict "settings" $s "key" "eventLogTopicServiceURL") -}}{{- fail "pipeline.adminUrl: got nothing, expected http://host:port of the cluster in configData.eventLogTopicServiceURL" -}}{{- end -}}
   {{- if not $url -}}{{- fail "pipeline.adminUrl: got nothing, expected http://host:port, or configData.brokerWebServiceURL to derive it from" -}}{{- end -}}
   {{- first (splitList "," $url) -}}
 {{- end -}}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.app.broker_side import _stale_serves, _validator
+from proxy.app.broker_side import DialSettings, _stale_serves, _validator
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import TargetRefused
 from tests.support.configured import configured
@@ -51,3 +51,8 @@ def test_clients_of_a_sidecar_only_may_name_link_local_targets(role: str, allowe
     else:
         with pytest.raises(TargetRefused, match="link-local"):
             asyncio.run(target)
+
+
+@pytest.mark.parametrize(("sent", "received"), [(0, 1 << 20), (65_536, 262_144), (1 << 30, 1 << 30)])
+def test_receive_buffers_are_of_a_size_that_a_socket_takes(sent: int, received: int) -> None:
+    assert DialSettings.of(configured(clientSocketSendBufferBytes=str(sent))).receive_bytes == received

@@ -63,3 +63,9 @@ def test_nothing_is_said_while_no_throttle_is_enabled() -> None:
     config = configured()
     assert not config.overload_throttle_enabled
     assert not config.adaptive_publisher_throttling_enabled
+
+
+@pytest.mark.parametrize(("patterns", "warned"), [("!a*,!b", True), ("*,!a*", False), ("", False)])
+def test_patterns_that_only_spare_topics_are_a_warning(patterns: str, warned: bool) -> None:
+    found = configured(adaptivePublisherThrottlingTopics=patterns).warnings
+    assert any("all patterns spare topics" in str(warning) for warning in found) is warned
