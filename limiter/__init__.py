@@ -1,7 +1,7 @@
 """The memory limiter of PIP-442: futures and integers, no Pulsar, no sockets, no clock and no metrics library.
 
-May import the standard library only. Start with `semaphore` (what is granted, and when), then `share` (a part of one)
-and `dual` (heap and direct memory). Below `semaphore` are `ledger` (how much is held), `acquires` (which acquire is
+May import the standard library only. Start with `semaphore` (what is granted, and when; a share is a part of one),
+then `dual` (heap and direct memory). Below `semaphore` are `ledger` (how much is held), `acquires` (which acquire is
 next), `sites` (keys that share a turn), `deadlines` (when a wait ends) and `permit` (a caller's handle); `statistics`
 and `observer` are for those who look, `clock` and `errors` for all. All that waits in turns waits in a `fair_line`, in
 the proxy, too. Apart from these stands `soft_pool` (KIP-72: grants while anything is free).
@@ -22,7 +22,6 @@ from limiter.errors import (
 )
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.share import Share
 
 __all__ = [
     "AsyncDualMemoryLimiter",
@@ -35,5 +34,4 @@ __all__ = [
     "PermitAcquireQueueFull",
     "PermitAcquireTimeout",
     "PermitBusy",
-    "Share",
 ]

@@ -7,7 +7,7 @@ semaphore. An exception is counted and goes no further. This module knows no met
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-__all__ = ["EventCounter", "WaitObserver"]
+__all__ = ["EventCounter", "WaitObserver", "waits_of"]
 
 # Called for each acquire and growth that was booked, or whose deadline passed: with the seconds that it waited, and
 # whether it was booked.
@@ -49,3 +49,8 @@ class EventCounter:
             event(*arguments)
         except Exception:
             self.observer_errors += 1
+
+
+def waits_of(observer: WaitObserver | None) -> WaitObserver | None:
+    """Return an observer that passes on the waits only."""
+    return observer and (lambda seconds, served: (seconds or not served) and observer(seconds, served))

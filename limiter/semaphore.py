@@ -9,12 +9,19 @@ Rules:
   permit may overshoot the limit, so that permits which all grow cannot wait for each other (docs/adr/0003).
 - An acquire larger than the whole limit waits until nothing is held and passes alone, clamped to the limit.
 
+Rules of a share, a part of a semaphore with a line of its own (a permit that counts at several nodes is one of each):
+- Who needs a share and the whole takes the share first, and holds it while waiting for the whole. So who waits at one
+  node also holds those it has passed: if others took of them meanwhile, it would wait for ever (`tests/model`).
+- Who waits for a share that is full stops nobody who does not need it.
+- The permit of a share may end before that of the whole; to end it waits for nothing.
+
 `_serve` decides all of this over the `Ledger`, without await or I/O. Units are the caller's (bytes, in the proxy).
 """
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain, islice
+from math import ceil
 from weakref import ref
 
 from limiter.acquires import AcquireLine
@@ -29,7 +36,7 @@ from limiter.errors import (
 )
 from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
-from limiter.observer import EventCounter, WaitObserver
+from limiter.observer import EventCounter, WaitObserver, waits_of
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
 from limiter.sites import SiteKey
 from limiter.statistics import LimiterStatistics, WaiterStatistics
@@ -50,8 +57,8 @@ class AsyncSemaphore:
     """
 
     __slots__ = (
-        "_acquirers", "_clock", "_counter", "_deadlines", "_goes_on", "_growers", "_ledger", "_waiting", "closed",
-        "max_queue", "name", "timeout_seconds",
+        "_acquirers", "_clock", "_counter", "_deadlines", "_goes_on", "_growers", "_ledger", "_waiting", "_whole",
+        "closed", "max_queue", "name", "part", "timeout_seconds",
     )  # fmt: skip
 
     def __init__(
@@ -79,6 +86,10 @@ class AsyncSemaphore:
         self._deadlines = Deadlines(clock, self._expire)
         self._waiting = 0  # acquires and growth
         self._goes_on = False
+        # Of a share. A share is no class of its own: with two classes in one code CPython's caches of attributes miss,
+        # which is a tenth of the time of a list's permits.
+        self._whole: AsyncSemaphore | None = None
+        self.part = 0.0
 
     # Requests
 
@@ -203,6 +214,26 @@ class AsyncSemaphore:
         self._ledger.set_limit(limit)
         self._acquirers.measure()
         self._serve()
+
+    def share(self, name: str, part: float = 0, *, share_by_key: bool = False, kept_of: int = 0) -> "AsyncSemaphore":
+        """Return a share: as much as `part` of the limit, 0: no limit; who waits has the bounds of the whole.
+
+        They wait for the whole, so its observer is told. What is granted without a wait, the whole grants, too.
+        """
+        share = AsyncSemaphore(
+            name, 0, max_queue=0, timeout_seconds=0, clock=self._clock, observer=waits_of(self._counter.observer),
+            share_by_key=share_by_key, kept_of=kept_of,
+        )  # fmt: skip
+        share._whole, share.part = self, part
+        share.follow()
+        return share
+
+    def follow(self) -> None:
+        """Take over what has changed of the whole, or of `part`, for a share; permits that are held stay held."""
+        whole = self._whole
+        assert whole is not None, "a share follows its whole"
+        self.max_queue, self.timeout_seconds = whole.max_queue, whole.timeout_seconds
+        self.set_limit(ceil(max(0, whole.limit) * self.part))
 
     def set_sharing(self, share_by_key: bool, key_cap_percent: int) -> None:
         """Serve the acquires of different keys in turns, by bytes, or all of them in one line.

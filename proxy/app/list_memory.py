@@ -9,7 +9,6 @@ from typing import Final, Self
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
-from limiter.share import Share
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
@@ -76,7 +75,7 @@ class ListMemory:
         )
         self.limiter = AsyncDualMemoryLimiter(heap, direct)
         self.unproven = UnprovenReaders(self.limiter, loop, 100)
-        self.frames = Share("direct for large frames", direct, 1 / SHARE_PART, share_by_key=True)
+        self.frames = direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
         self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(settings.fairness)

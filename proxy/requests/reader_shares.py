@@ -31,7 +31,6 @@ from typing import Any, Final, Protocol, TypeVar
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.share import Share
 from proxy.net.output import Output
 from proxy.net.spill.judge import LEAST_REST_BYTES
 
@@ -115,8 +114,8 @@ class ReaderShares:
         self.disk: SpaceForLists | None = None
         self.in_force = False
         self._direct = direct
-        self.semaphore = Share("direct for unproven readers", direct)
-        self.awake = Share("direct for readers that answer a PING", direct, kept_of=KEPT_OF)
+        self.semaphore = direct.share("direct for unproven readers")
+        self.awake = direct.share("direct for readers that answer a PING", kept_of=KEPT_OF)
 
     def apply(self, percent: int) -> None:
         """Apply a changed share, or changed limits of direct memory; held shares stay held. 100: there is no rule."""

@@ -12,7 +12,7 @@ A node is a limit: of a broker, of what arrives, of all (the last of each permit
 - `leave` gives back what a permit has at a node while it is held, and never waits.
 - A step grants to a few; the rest go on in the next step of the loop, and nobody passes them until then.
 
-In series (what production has, `limiter.share`): a permit is one of each node, taken one after the other. Who has
+In series (what production has, `semaphore.py`): a permit is one of each node, taken one after the other. Who has
 passed a node holds it, and goes to the end of the line of the next one. Only the last node's permit grows, and not
 before the node that the client leaves was left: a list begins to arrive, and its broker's share ends, before it grows.
 """

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from limiter import AsyncSemaphore, Permit, Share
+from limiter import AsyncSemaphore, Permit
 from tests.model.permits import Client, Edges, Phase, Rules, State, circles, explore
 from tests.support.loops.clock import ManualClock
 
@@ -146,7 +146,7 @@ class Played:
         self._loop = loop
         *parts, limit = rules.limits
         whole = AsyncSemaphore("all", limit, max_queue=0, timeout_seconds=math.inf, clock=ManualClock())
-        self._nodes = [*(Share("part", whole, part / limit) for part in parts), whole]
+        self._nodes = [*(whole.share("part", part / limit) for part in parts), whole]
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._permits: dict[int, list[Permit]] = {}
         self._grew = [0] * len(self._clients)

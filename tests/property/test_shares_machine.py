@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 import limiter.semaphore
-from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout, Share
+from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
 from limiter.semaphore import MOST_AT_ONCE
 from tests.support.loops.clock import ManualClock
 
@@ -58,7 +58,7 @@ class SharesMachine(RuleBasedStateMachine):
             "whole", 12, max_queue=0, timeout_seconds=10.0, clock=self.clock, share_by_key=share_by_key
         )
         self.shares = {
-            name: Share(name, self.whole, part, share_by_key=share_by_key, kept_of=kept_of)
+            name: self.whole.share(name, part, share_by_key=share_by_key, kept_of=kept_of)
             for name, part in PARTS.items()
         }
         self.clients: list[Client] = []

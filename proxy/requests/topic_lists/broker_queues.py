@@ -13,7 +13,6 @@ from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.share import Share
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
@@ -89,8 +88,8 @@ class BrokerQueue:
             timeout_seconds=math.inf,
             clock=clock,
         )
-        self.reservations = Share(f"heap on {broker}", heap, 1 / ESTIMATES_HEAP_PART)
-        self.answers = Share(f"answers of {broker}", heap, 1 / ANSWERS_HEAP_PART)
+        self.reservations = heap.share(f"heap on {broker}", 1 / ESTIMATES_HEAP_PART)
+        self.answers = heap.share(f"answers of {broker}", 1 / ANSWERS_HEAP_PART)
         self.asked_at = clock.time()
         self.apply(limits, heap)
 
@@ -104,7 +103,7 @@ class BrokerQueue:
         return self.in_flight, self.unproven, self.reservations, self.answers
 
     @property
-    def heap_lines(self) -> tuple[Share, ...]:
+    def heap_lines(self) -> tuple[AsyncSemaphore, ...]:
         """Return the lines whose waiters wait for heap memory."""
         return self.reservations, self.answers
 

@@ -27,7 +27,6 @@ from typing import Final, NamedTuple, Protocol, Self
 from limiter.clock import Clock, Timer
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.share import Share
 from limiter.sites import SiteKey, site_of
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
@@ -138,9 +137,9 @@ class SharedPlaces:
         self.semaphore = AsyncSemaphore(
             name, limit, max_queue=max_waiting, timeout_seconds=0.0, clock=clock, share_by_key=True
         )
-        self.uploads = Share(f"uploads of {name}", self.semaphore, 1 - 1 / LEFT_OF, share_by_key=True)
-        self.lists = Share(
-            f"lists of {name}", self.semaphore, 1 - 1 / LEFT_OF_LISTS, share_by_key=True, kept_of=_KEPT_OF
+        self.uploads = self.semaphore.share(f"uploads of {name}", 1 - 1 / LEFT_OF, share_by_key=True)
+        self.lists = self.semaphore.share(
+            f"lists of {name}", 1 - 1 / LEFT_OF_LISTS, share_by_key=True, kept_of=_KEPT_OF
         )
         self._clock = clock
         self._limits = limits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from limiter import AsyncSemaphore, PermitAcquireQueueFull, PermitAcquireTimeout, Share
+from limiter import AsyncSemaphore, PermitAcquireQueueFull, PermitAcquireTimeout
 from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import semaphore, settle, start
 
@@ -11,12 +11,12 @@ from tests.unit.limiter.harness import semaphore, settle, start
 def test_a_share_is_a_part_of_the_limit_and_never_none_of_it(
     clock: ManualClock, limit: int, part: float, least: int
 ) -> None:
-    assert Share("part", semaphore(limit, clock), part).limit == least
+    assert semaphore(limit, clock).share("part", part).limit == least
 
 
 async def test_a_share_follows_the_limit_and_the_bounds_of_the_whole(clock: ManualClock) -> None:
     whole = semaphore(100, clock, max_queue=2, timeout_seconds=5.0)
-    share = Share("part", whole, 0.5)
+    share = whole.share("part", 0.5)
     await share.acquire(50)
     waiting = [await start(share.acquire(50)) for _ in range(2)]
     with pytest.raises(PermitAcquireQueueFull):
@@ -39,7 +39,7 @@ async def test_a_share_follows_the_limit_and_the_bounds_of_the_whole(clock: Manu
 
 async def test_who_waits_for_a_share_holds_up_nobody_at_the_whole_or_at_another(clock: ManualClock) -> None:
     whole = semaphore(4, clock)
-    full, other = Share("full", whole, 0.25), Share("other", whole, 0.5)
+    full, other = whole.share("full", 0.25), whole.share("other", 0.5)
     await full.acquire(1)
     waiting = await start(full.acquire(1))
     assert (await other.acquire(2)).size == 2
@@ -50,7 +50,7 @@ async def test_who_waits_for_a_share_holds_up_nobody_at_the_whole_or_at_another(
 async def test_the_observer_of_the_whole_hears_of_waits_and_not_of_grants_without_one(clock: ManualClock) -> None:
     heard = list[tuple[float, bool]]()
     whole: AsyncSemaphore = semaphore(4, clock, observer=lambda seconds, served: heard.append((seconds, served)))
-    share = Share("part", whole, 0.25)
+    share = whole.share("part", 0.25)
     permit = await share.acquire(1)
     served, _ = await start(share.acquire(1)), await start(share.acquire(1, timeout_seconds=3.0))
     clock.advance(2.0)

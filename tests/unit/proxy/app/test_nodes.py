@@ -6,7 +6,7 @@ import proxy
 from proxy.app.memory.nodes import NODES
 
 # A semaphore with its name, which may have the name of a broker or of its places in it.
-MADE = re.compile(r"\b(?:AsyncSemaphore|Share)\(\s*f?\"([^\"]+)\"")
+MADE = re.compile(r"\b(?:AsyncSemaphore|share)\(\s*f?\"([^\"]+)\"")
 
 
 def test_each_semaphore_of_the_product_is_declared_and_no_name_twice() -> None:
