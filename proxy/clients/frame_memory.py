@@ -7,9 +7,10 @@ than that.
 A frame takes at least its `place` of the share, before its bytes have come. Otherwise the share would let in as many
 frames as it has room for their first bytes, and all of them would wait to grow.
 
-No circle: all frames take the memories in the same order, in each of them growth goes before newcomers and one growth
-may overshoot (docs/adr/0003). Topic lists, which hold direct memory too, never wait for a share of frames; those whose
-question was large hold a share, and no direct memory, while they wait.
+Who waits for whom: all frames take the memories in the same order, in each of them growth goes before newcomers and one
+growth may overshoot (docs/adr/0003). Topic lists, which hold direct memory too, never wait for a share of frames; those
+whose question was large hold a share, and no direct memory, while they wait. Two frames can wait for each other, one
+that overshoots the share and one that overshoots direct memory and grows again: until the time of the first is over.
 """
 
 from collections.abc import Hashable, Sequence

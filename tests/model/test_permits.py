@@ -178,11 +178,12 @@ class Played:
         self._loop.run_until_complete(settled())
         self._tasks = {client: task for client, task in self._tasks.items() if not task.done()}
 
-    def seen(self) -> tuple[list[Phase], list[int]]:
-        """Return what each client does, and what is held at each node."""
+    def seen(self) -> tuple[list[Phase], dict[int, list[int]], list[int]]:
+        """Return what each client does, what each holder has at its nodes, and what is held at each node."""
         clients = range(len(self._clients))
         phases = [Phase(2 * (who in self._permits) + (who in self._tasks)) for who in clients]
-        return phases, [node.held for node in self._nodes]
+        sizes = {who: [permit.size for permit in permits] for who, permits in sorted(self._permits.items())}
+        return phases, sizes, [node.held for node in self._nodes]
 
     def end(self) -> None:
         for task in self._tasks.values():
@@ -206,7 +207,10 @@ def test_the_limiter_does_what_the_rules_say(name: str) -> None:
             for move in (*way, (what, who)):
                 played.move(*move)
             nodes = range(len(rules.limits))
-            expected = [slot.phase for slot in after.slots], [rules.held(after, node) for node in nodes]
+            holders = {
+                who: [*slot.booked] for who, slot in enumerate(after.slots) if slot.phase in (Phase.HOLDS, Phase.GROWS)
+            }
+            expected = [slot.phase for slot in after.slots], holders, [rules.held(after, node) for node in nodes]
             assert played.seen() == expected, (way, what, who)
             played.end()
             ahead.append((after, [*way, (what, who)]))

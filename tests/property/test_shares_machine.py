@@ -5,6 +5,7 @@ At the end releases alone bring everything back, and nobody may be left.
 """
 
 import asyncio
+import math
 from typing import Any
 
 from hypothesis import settings
@@ -62,7 +63,7 @@ class SharesMachine(RuleBasedStateMachine):
             for name, part in PARTS.items()
         }
         self.clients: list[Client] = []
-        self.largest_limit = 12
+        self.largest: dict[str, float] = {name: share.limit for name, share in self.shares.items()}
 
     @rule(
         asked=st.lists(
@@ -105,12 +106,14 @@ class SharesMachine(RuleBasedStateMachine):
         waiting[pick % len(waiting)].task.cancel()
         self._step()
 
-    @rule(limit=st.sampled_from([4, 8, 12, 20]))
-    def change_limit(self, limit: int) -> None:
+    @rule(limit=st.sampled_from([0, 1, 4, 8, 12, 20]), without_part=st.sampled_from([None, None, "a", "b"]))
+    def change_limit(self, limit: int, without_part: str | None) -> None:
         self.whole.set_limit(limit)
-        for share in self.shares.values():
+        for name, share in self.shares.items():
+            share.part = 0 if name == without_part else PARTS[name]
             share.follow()
-        self.largest_limit = max(self.largest_limit, limit)
+            assert share.limit == math.ceil(limit * share.part)
+            self.largest[name] = max(self.largest[name], share.limit or math.inf)
         self._step()
 
     @rule(share_by_key=st.booleans(), cap=st.sampled_from([100, 50, 25]))
@@ -141,6 +144,7 @@ class SharesMachine(RuleBasedStateMachine):
         for node in self.nodes:
             permits = [permit for client in self.clients for permit in client.permits if permit.owner is node]
             assert node.held == sum(permit.size for permit in permits)
+            assert node.limit > 0 or not (node.queue_size or node.growers_waiting), "there is no limit, and some wait"
             if node.short and not node.growers_waiting and not (self.kept_of and node.share_by_key):
                 head = next(node.waiters(1, 1))[0].size
                 assert node.held + head > node.limit, "the first in line may go, and nobody looks"
@@ -148,9 +152,8 @@ class SharesMachine(RuleBasedStateMachine):
 
     @invariant()
     def nobody_passes_a_share(self) -> None:
-        for name, part in PARTS.items():
-            if hasattr(self, "shares"):
-                assert self.shares[name].held <= self.largest_limit * part
+        for name, most in getattr(self, "largest", {}).items():
+            assert self.shares[name].held <= most
 
     def teardown(self) -> None:
         if not hasattr(self, "loop"):

@@ -26,10 +26,10 @@ from proxy.relay.watch_limits import SHARE_PART as WATCHES_PART
 from proxy.requests.broker_turns import QUESTIONS_AT_A_BROKER
 from proxy.requests.lookups import KEPT_OF as LOOKUPS_KEPT
 from proxy.requests.reader_shares import AWAKE_PART
-from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, UNPROVEN_HEAP_PART
+from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, ESTIMATES_HEAP_PART, UNPROVEN_HEAP_PART
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
 from proxy.web.forward.replay_copies import SHARE as COPIES_PART
-from proxy.web.forward.settings import METRICS_CONNECTIONS, TUNNELS_PART
+from proxy.web.forward.settings import METRICS_CONNECTIONS, MOST_CONNECTIONS_A_SERVER, TUNNELS_PART
 from proxy.web.http.places import LEFT_OF, LEFT_OF_LISTS
 
 _MIB: Final = 1024 * 1024
@@ -45,7 +45,7 @@ class PartOf(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A limit; `name` is the one that the admin API shows where the limit is a semaphore.
+    """A limit; `name` is the one that the admin API shows where `Proxy.nodes` has it.
 
     `turns`: what takes turns, the outermost first; "": the order of coming. `rule`: who waits, who goes, who is
     refused. `label`: the line of the memory budget that has these bytes and no others. `lists`: lists wait here for
@@ -74,7 +74,7 @@ class Node(NamedTuple):
                 whole, part, percent = limit
                 of = whole.size(config)
                 if percent is not None:
-                    of = of * (config.value(percent) % 100) // 100
+                    part *= config.value(percent) % 100 / 100
                 return ceil(of * part)
             case Key() as key:
                 return max(0, int(config.value(key))) * (_MIB if key.unit == "MiB" else 1)
@@ -102,8 +102,8 @@ HEAP: Final = Node(
     "growth first, then newcomers; refused when the queue is full or the time is over", "decoded_lists", lists=True,
 )  # fmt: skip
 ESTIMATES: Final = Node(
-    "heap on ...", PartOf(HEAP, 1 / 2), "bytes", _LISTS, "questions to this broker wait", lists=True
-)
+    "heap on ...", PartOf(HEAP, 1 / ESTIMATES_HEAP_PART), "bytes", _LISTS, "questions to this broker wait", lists=True,
+)  # fmt: skip
 ANSWERS: Final = Node(
     "answers of ...", PartOf(HEAP, 1 / ANSWERS_HEAP_PART), "bytes", _LISTS,
     "the answers of one broker of several wait unread", lists=True,
@@ -162,6 +162,9 @@ WEB_REQUESTS: Final = Node(
     "http requests", Config.max_concurrent_http_requests, "requests", "principal, or IPv6 site, network",
     "wait 5 s; slow ones end for others, then long ones of who has more than its share",
 )  # fmt: skip
+WEB_SERVICE: Final = Node(
+    "connections to ...:web", MOST_CONNECTIONS_A_SERVER, "connections", WEB_REQUESTS.turns, "as http requests",
+)  # fmt: skip
 
 NODES: Final = (
     CLIENTS,
@@ -218,11 +221,14 @@ NODES: Final = (
          "refused; a reserve is for keys below their share"),
     Node("uploads of http requests", PartOf(WEB_REQUESTS, 1 - 1 / LEFT_OF), "requests", WEB_REQUESTS.turns,
          "as http requests, in a line of their own"),
-    Node("lists of http requests", PartOf(WEB_REQUESTS, 1 - 1 / LEFT_OF_LISTS), "requests",
-         WEB_REQUESTS.turns, "the same; an eighth is for keys without"),
+    WEB_SERVICE,
+    Node("uploads of connections to ...:web", PartOf(WEB_SERVICE, 1 - 1 / LEFT_OF), "connections", WEB_REQUESTS.turns,
+         "as http requests, in a line of their own"),
+    Node("lists of connections to ...:web", PartOf(WEB_SERVICE, 1 - 1 / LEFT_OF_LISTS), "connections",
+         WEB_REQUESTS.turns, "the same, as long as for direct; an eighth is for keys without"),
     Node("http lists", QUESTIONS.key(), "questions", SILENT.turns, "wait; an eighth is for networks without"),
     Node("connections of `metricsPort`", METRICS_CONNECTIONS, "connections", _NETWORK, "as web connections"),
     Node("askers of the admin API", MOST_ADMIN_CLIENTS, "connections", _NETWORK,
          "for each of its two doors; the oldest without a whole request ends for a newcomer, else 503"),
-    Node("events in memory", Config.event_log_buffer_mb, "bytes", "", "dropped, and counted"),
+    Node("events in memory", Config.event_log_buffer_mb, "bytes", "", "for each sink; dropped, and counted"),
 )  # fmt: skip

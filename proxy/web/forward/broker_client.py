@@ -30,7 +30,7 @@ from proxy.core.errors import ProxyError, TargetRefused
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteLimits
-from proxy.web.forward.settings import WebLimits
+from proxy.web.forward.settings import MOST_CONNECTIONS_A_SERVER, WebLimits
 from proxy.web.http.endings import reset
 from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, piece_bytes
 from proxy.web.http.places import Guest, Place, SharedPlaces
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from aiohttp.http import RawResponseMessage
     from aiohttp.tracing import Trace
 
-MOST_CONNECTIONS_A_SERVER: Final = 256
 MOST_ANSWER_HEADERS: Final = 64
 IDLE_SECONDS: Final = 25.0  # below the 30 s after which brokers close an idle connection
 WAIT_SECONDS: Final = 5.0
@@ -382,8 +381,9 @@ class ServerConnections:
         places = self._servers.get((host, port))
         if places is None:
             self._drop_idle()
-            name = f"connections to {host}:{port}"
-            places = SharedPlaces(name, MOST_CONNECTIONS_A_SERVER, self._clock, self._rates, self._log)
+            places = SharedPlaces(
+                f"connections to {host}:{port}", MOST_CONNECTIONS_A_SERVER, self._clock, self._rates, self._log
+            )
             self._servers[host, port] = places
         try:
             if list_seconds is not None:

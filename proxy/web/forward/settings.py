@@ -15,6 +15,8 @@ from proxy.web.http.origins import OriginRules
 WINDOW_BUFFERS: Final = 4
 # Connections of `metricsPort`: those of a few monitors, and of probes, each of which asks for a page and leaves.
 METRICS_CONNECTIONS: Final = 16
+# Connections to each web service that are in use.
+MOST_CONNECTIONS_A_SERVER: Final = 256
 # This part of the connections may be WebSockets: the others are for requests, however many stay open.
 TUNNELS_PART: Final = 2
 
