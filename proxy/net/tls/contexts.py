@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 Source: TypeAlias = "PemFile | StoreFile"
 Name = Literal["server", "web", "broker_client"]
 Verify = Literal["nothing", "optional", "required"]
+# What rustls takes.
 LEAST_RSA_BITS: Final = 2048
+MOST_RSA_BITS: Final = 8192
 _VERIFY: Final[tuple[Verify, ...]] = ("nothing", "optional", "required")
 
 
@@ -229,8 +231,8 @@ def _doubtful(trust: Source, roots: Sequence[bytes], now: float) -> tuple[str, .
         return ()
     told = (
         (
-            any(0 < rsa_bits(each) < LEAST_RSA_BITS for each in roots),
-            "an RSA key of less than 2,048 bits, which proves nothing here",
+            any(bits and not LEAST_RSA_BITS <= bits <= MOST_RSA_BITS for bits in map(rsa_bits, roots)),
+            "an RSA key of less than 2,048 bits or more than 8,192, which proves nothing here",
         ),
         (
             not all(map(has_known_key, roots)),

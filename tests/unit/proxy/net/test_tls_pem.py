@@ -184,7 +184,7 @@ def test_a_key_that_sessions_do_not_have_is_named(files: PemFiles, key: Certific
 @pytest.mark.parametrize(
     ("key", "told"),
     [
-        (rsa.generate_private_key(65537, 1024), "an RSA key of less than 2,048 bits"),
+        (rsa.generate_private_key(65537, 1024), "an RSA key of less than 2,048 bits or more than 8,192"),
         (ed448.Ed448PrivateKey.generate(), "a key other than RSA, P-256, P-384, P-521 and Ed25519"),
         (ec.generate_private_key(ec.SECP224R1()), "a key other than RSA, P-256, P-384, P-521 and Ed25519"),
     ],
