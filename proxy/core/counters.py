@@ -140,19 +140,6 @@ class Counters:
             self._report(error, where)
 
 
-class RoomCounters:
-    """The counters of overload control, which keeps numbers of its own; change the attributes directly."""
-
-    __slots__ = ("shared",)
-
-    def __init__(self, shared: Counters | None = None) -> None:
-        self.shared = Counters() if shared is None else shared
-
-    def internal_error(self, error: BaseException, where: str) -> None:
-        """Count an unexpected exception, and report it."""
-        self.shared.internal_error(error, where)
-
-
 def word(text: str) -> str:
     """Return a text as one word, for a label."""
     return "_".join("".join(char if char.isalnum() else " " for char in text).lower().split())

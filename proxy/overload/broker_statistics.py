@@ -25,9 +25,9 @@ MOST_BYTES: Final = 1 << 53
 # Searched in an iteration of the loop: a millisecond, whatever it is.
 STEP_BYTES: Final = 16_384
 MIB: Final = 1024 * 1024
-# A name in a text has a backslash before the quotation mark behind it.
+# A name in a text has a backslash before its quotation marks, also where the text is a name itself.
 _METRIC: Final = re.compile(
-    rb'"(jvm_heap_used|jvm_max_memory|jvm_max_direct_memory|brk_default_pool_used)"\s{0,8}:\s{0,8}'
+    rb'(?<!\\)"(jvm_heap_used|jvm_max_memory|jvm_max_direct_memory|brk_default_pool_used)"\s{0,8}:\s{0,8}'
     rb"([0-9][0-9.eE+]{0,30})(?=[\s,}])"
 )
 _LONGEST_METRIC: Final = 96

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from proxy.core.counters import Counters, RoomCounters
+from proxy.core.counters import Counters
 
 SIGNALS = ("proxy", "brokers", "backlog")
 
@@ -32,7 +32,7 @@ class ControllerNumbers:
         self.last_at = 0.0
 
 
-class OverloadCounters(RoomCounters):
+class OverloadCounters:
     """The counters of overload control; change the attributes directly."""
 
     __slots__ = (
@@ -44,6 +44,7 @@ class OverloadCounters(RoomCounters):
         "paused_by",
         "paused_seconds",
         "pauses",
+        "shared",
         "signal_failures",
         "threshold",
         "trims",
@@ -51,7 +52,7 @@ class OverloadCounters(RoomCounters):
     )
 
     def __init__(self, shared: Counters | None = None) -> None:
-        super().__init__(shared)
+        self.shared = Counters() if shared is None else shared
         # The `OverloadControl` that runs; whoever reads says so, as its module imports this one.
         self.view: Any = None
         self.threshold = ControllerNumbers()
@@ -67,3 +68,7 @@ class OverloadCounters(RoomCounters):
         # At the last look: relays that were paused, by reason, and estimated delays of messages, by rank.
         self.paused_by: Mapping[str, int] = {}
         self.delays: Mapping[str, float] = {}
+
+    def internal_error(self, error: BaseException, where: str) -> None:
+        """Count an unexpected exception, and report it."""
+        self.shared.internal_error(error, where)
