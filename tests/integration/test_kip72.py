@@ -105,6 +105,8 @@ async def test_k1_off_has_no_pool_and_costs_nothing() -> None:
         assert shown(pair.stage) == {}
 
 
+@pytest.mark.usefixtures("tls_mode")
+@pytest.mark.tls_modes("plain", "both")
 @pytest.mark.threat("unreading-consumers")
 async def test_k1_one_pool_bounds_what_all_relays_hold_and_every_byte_arrives() -> None:
     async with pooled() as (stage, broker):
@@ -140,6 +142,8 @@ async def test_k2_both_bounds_hold_beside_each_other() -> None:
         assert pool.used_bytes <= pool.limit_bytes + (THREADS + 1) * READ_BYTES
 
 
+@pytest.mark.usefixtures("tls_mode")
+@pytest.mark.tls_modes("plain", "both")
 @pytest.mark.threat("unreading-consumers")
 async def test_k5_k7_a_newcomer_that_reads_is_served_while_others_use_the_pool_up() -> None:
     async with pooled() as (stage, broker):

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 
 use super::direction::Ends;
 use super::queue::lock;
+use super::sealed::sealed_bytes;
 use super::stats::Lane;
 use super::sys;
 use super::worker::Clock;
@@ -95,7 +96,7 @@ impl Pool {
         for _ in 0..threads {
             doors.push(Door { waits: AtomicBool::new(false), bell: sys::eventfd()? });
         }
-        let reads = (threads * buffer_bytes) as i64;
+        let reads = (threads * sealed_bytes(buffer_bytes)) as i64;
         Ok(Pool {
             limit: limit as i64,
             hard: limit as i64 + reads,

@@ -21,6 +21,11 @@ const ENVELOPE: usize = 64;
 pub const FAILED: i32 = libc::EPROTO;
 pub const CUT: i32 = libc::ENODATA;
 
+/// Returns what so many plain bytes take at most once they are sealed.
+pub fn sealed_bytes(plain: usize) -> usize {
+    plain + (plain / RECORD_PLAIN + 1) * ENVELOPE
+}
+
 /// How a stream ended whose peer did not say so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Truncated {
@@ -187,11 +192,6 @@ impl Sealed {
     /// Returns the memory of what is sealed: nothing of it is free before the last byte has left.
     pub fn unsent_memory(&self) -> usize {
         self.unsent.capacity()
-    }
-
-    /// Returns the memory of what was read and not handed out.
-    pub fn unread_memory(&self) -> usize {
-        self.session.kept()
     }
 
     /// Returns how many plain bytes fit into a room for sealed ones.
