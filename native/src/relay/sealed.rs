@@ -21,9 +21,14 @@ const ENVELOPE: usize = 64;
 pub const FAILED: i32 = libc::EPROTO;
 pub const CUT: i32 = libc::ENODATA;
 
+/// Returns what sealing adds to so many bytes at most.
+fn envelopes(bytes: usize) -> usize {
+    (bytes / RECORD_PLAIN + 1) * ENVELOPE
+}
+
 /// Returns what so many plain bytes take at most once they are sealed.
 pub fn sealed_bytes(plain: usize) -> usize {
-    plain + (plain / RECORD_PLAIN + 1) * ENVELOPE
+    plain + envelopes(plain)
 }
 
 /// How a stream ended whose peer did not say so.
@@ -199,7 +204,7 @@ impl Sealed {
         if sealed == 0 || sealed == usize::MAX {
             return sealed;
         }
-        sealed.saturating_sub((sealed / RECORD_PLAIN + 1) * ENVELOPE).max(1)
+        sealed.saturating_sub(envelopes(sealed)).max(1)
     }
 
     /// Returns why the session has failed.
