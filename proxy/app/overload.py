@@ -179,7 +179,7 @@ class OverloadSwitch:
 
 def overload_settings(config: Config) -> "OverloadSettings | None":
     """Return what overload control reads of a configuration; None while no throttle is enabled."""
-    if not (config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled):
+    if not config.throttle_enabled:
         return None
     from proxy.overload.settings import OverloadSettings
 

@@ -232,8 +232,7 @@ def _least_pool(config: ConfigValues) -> int:
 
 def _watches(config: ConfigValues, signals: str) -> bool:
     """Return whether brokers are to be watched by these signals, and none is known."""
-    throttled = config.overload_throttle_enabled or config.adaptive_publisher_throttling_enabled
-    return throttled and config.overload_signals == signals and not config.value(url_keys(config)[1])
+    return config.throttle_enabled and config.overload_signals == signals and not config.value(url_keys(config)[1])
 
 
 def _spares_only(patterns: tuple[str, ...]) -> bool:

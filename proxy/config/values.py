@@ -164,6 +164,11 @@ class ConfigValues(ConfigKeys):
         return 0 if beyond <= 0 or (clients and limit >= clients * beyond) else limit
 
     @property
+    def throttle_enabled(self) -> bool:
+        """Whether a throttle is enabled, if only to observe."""
+        return self.overload_throttle_enabled or self.adaptive_publisher_throttling_enabled
+
+    @property
     def throttle_acts(self) -> bool:
         """Whether a throttle is enabled and does more than observe."""
         return (self.overload_throttle_enabled and not self.overload_throttle_observe_only) or (
