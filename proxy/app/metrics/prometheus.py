@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from proxy.app.metrics.reading import QUANTILES, MetricSources, Reading, take
+from proxy.app.metrics.table import INSTRUMENTS
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -37,10 +38,7 @@ class ProxyMetrics:
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the answer of /metrics in pieces, one for each family; all numbers are of the moment of the first."""
-        # The table names modules of all rooms, some of which this configuration may have no other use for.
         from prometheus_client import generate_latest
-
-        from proxy.app.metrics.table import INSTRUMENTS
 
         for reading in take(INSTRUMENTS, self._sources):
             yield generate_latest(_Family(self._family(reading)))
