@@ -1,8 +1,8 @@
 """The shell of overload control: one timer, two controllers, exceptions that end nothing, decisions that are applied.
 
-The shell knows no engine. An evaluation that fails is counted and
-logged, and the next one comes; duration and time of the last evaluation are recorded in any case. At its end
-everything is released. Nothing walks all topics or all relays in one iteration of the loop (`slices.py`).
+An evaluation that fails is counted and logged, and the next one comes; duration and time of the last evaluation are
+recorded in any case. At its end everything is released. Nothing walks all topics or all relays in one iteration of the
+loop (`slices.py`).
 """
 
 import asyncio

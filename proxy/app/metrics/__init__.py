@@ -5,6 +5,6 @@ numbers. Both stand in `upstream_rows.py` if the Java proxy has it too (PIP-442'
 and labels are the Java proxy's), in `process_rows.py` if it is about the process, in `overload_rows.py` if it is about
 the throttles, in `traffic_rows.py` if only this proxy has it. `table.py` joins the rows, `rows.py` has only helpers.
 `counters.py` and `process.py` have numbers of the process itself. Docs and dashboards are checked against the rows.
-Start with `reading.py`. `prometheus.py` writes `/metrics`; `otel_settings.py` reads the
-environment, `export.py` keeps the interval, `otlp.py` sends.
+Start with `reading.py`. `prometheus.py` writes `/metrics`; `otel_settings.py` reads the environment, `export.py` keeps
+the interval, `otlp.py` sends.
 """

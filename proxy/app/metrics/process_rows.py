@@ -87,30 +87,30 @@ def _fits(sources: MetricSources) -> float:
 
 PROCESS_ROWS: Final[tuple[Metric, ...]] = (
     Row("pulsar_proxy_build_info", "gauge",
-               "Always 1; the labels name the versions that run, those of the native extension and of its TLS "
-               "among them (empty: none).",
-               _build, labels=("version", "python", "native", "rustls", "aws_lc_sys")),
+        "Always 1; the labels name the versions that run, those of the native extension and of its TLS "
+        "among them (empty: none).",
+        _build, labels=("version", "python", "native", "rustls", "aws_lc_sys")),
     Row("pulsar_proxy_event_loop_lag_seconds", "summary",
-               "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
-               durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
+        "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
+        durations=lambda s: s.lag, labels=("quantile",), unit="seconds"),
     CONTROLLER_AGES,
     Row("pulsar_proxy_memory_budget_bytes", "gauge",
-               "Worst case of all memory that has a limit (docs/memory.md).",
-               lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
+        "Worst case of all memory that has a limit (docs/memory.md).",
+        lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
     Row("pulsar_proxy_memory_budget_part_bytes", "gauge",
-               "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
-               "larger of `send_buffers` and `stalled_relays` counts.",
-               lambda s: _limits(s.counters.budget), labels=_OWNER, unit="bytes"),
+        "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
+        "larger of `send_buffers` and `stalled_relays` counts.",
+        lambda s: _limits(s.counters.budget), labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
-               "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
-               lambda s: _limits(s.counters.kernels_choice), labels=_OWNER, unit="bytes"),
+        "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
+        lambda s: _limits(s.counters.kernels_choice), labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_budget_used_bytes", "gauge",
-               "Bytes in use of each line of the budget whose use is counted.",
-               lambda s: {(label,): size for label, size in _used(s).items()}, labels=_OWNER, unit="bytes"),
+        "Bytes in use of each line of the budget whose use is counted.",
+        lambda s: {(label,): size for label, size in _used(s).items()}, labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_budget_fits", "gauge",
-               "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
-               "it does not.",
-               lambda s: {(): _fits(s)}),
+        "1: the worst case fits into the container's limit, if there is one, and into the machine's memory; 0: "
+        "it does not.",
+        lambda s: {(): _fits(s)}),
     CONFIG_RELOADS,
     CONFIG_ACCEPTED,
     CONFIG_APPLIED_AT,
