@@ -537,7 +537,7 @@ class Proxy:
             return None
         from proxy.net.spill.spill import make_spill
 
-        return make_spill(self.config, self.loop, self.writes, self.counters, self.log.of("net"))
+        return make_spill(self.config, self.loop, lambda: self.writes.short, self.counters, self.log.of("net"))
 
     def _broker_queues(self) -> BrokerQueues:
         memory = self.memory

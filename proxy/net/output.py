@@ -16,9 +16,9 @@ from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskClock, call_each
 from proxy.net.body_turn import BodyTurn, ReaderShare
-from proxy.net.pump import Body, Pump
+from proxy.net.pump import Pump
 from proxy.net.send_buffers import SendBuffer, SocketOptionsOf
-from proxy.net.spill.body import SpillableBody
+from proxy.net.spill.body import Body, SpillableBody
 from proxy.net.transport import Endpoint, peer_name
 from proxy.net.write_watch import PROOF_BYTES, WriteLock, WriteProgress, WriteWatch
 

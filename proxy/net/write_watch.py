@@ -24,13 +24,16 @@ import asyncio
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from proxy.config.config import Config
 from proxy.core.counters import Counters, counter, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
 from proxy.net.owed import OwedBound, OwedLists
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # A client that reads fast enough now is not closed for an earlier silence: its list will soon be over.
@@ -316,14 +319,6 @@ class Memory(Protocol):
         """Return whether anybody waits for memory that others hold."""
 
 
-class DiskSpace(Protocol):
-    """Space on the disk for lists (`proxy.net.spill.space.SpillSpace`)."""
-
-    @property
-    def lacking(self) -> int:
-        """Return the bytes that are missing for a list that should move to the disk; 0: none."""
-
-
 class WriteWatch:
     """All clients that are being written to. `limits`, `disk` and `owed_bound` may be replaced at any time.
 
@@ -340,7 +335,7 @@ class WriteWatch:
         log: Logger,
     ) -> None:
         self.limits = limits
-        self.disk: DiskSpace | None = None
+        self.disk: SpillSpace | None = None
         self.owed_bound: OwedBound | None = None
         self._direct = direct
         self._heap = heap

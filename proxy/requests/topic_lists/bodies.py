@@ -19,8 +19,8 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.net.away import Pages
-from proxy.net.pump import STEP_BYTES, Body
-from proxy.net.spill.body import ListInMemory, SpillableBody
+from proxy.net.pump import STEP_BYTES
+from proxy.net.spill.body import Body, ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
 from proxy.requests.client import ClientView
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline

@@ -20,7 +20,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.brokers.target import BrokerAddress
 from proxy.core.registry import Registry
-from proxy.net.pump import Body
+from proxy.net.spill.body import Body
 from proxy.requests.client import ClientView
 from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
 from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, TimelineStage
