@@ -210,8 +210,8 @@ class ClientPorts:
             self._sockets.tls,
             self._sockets.tls_files.server,
             self._config.max_concurrent_tls_handshakes,
-            self._sessions,
             became_client,
+            self._sessions.ended,
             self._counters,
             self._log,
         )

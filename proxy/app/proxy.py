@@ -116,7 +116,7 @@ class Proxy:
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
         self.recorder = self.watch_limits.recorder = recorder
         self.writes = self._write_watch()
-        self.writes.owed_bound = self.memory.unproven
+        self.writes.most_owed = self.memory.unproven.most_owed
         self.spill = self._spill()
         if self.spill is not None:
             self.writes.disk = self.memory.unproven.shares.disk = self.spill.space

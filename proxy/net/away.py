@@ -36,25 +36,6 @@ class BodyThreads(Protocol):
         """Close a file in a thread, which frees its pages; returns False if the caller is to close the file."""
 
 
-class BodyOwner(Protocol):
-    """The part that hears of bodies (`proxy.net.pump.Pump`)."""
-
-    def threads_started(self, threads: BodyThreads) -> None:
-        """Called when bodies may be handed over."""
-
-    def threads_stopped(self) -> None:
-        """Called when the threads have ended; bodies that no thread has told the end of are cut."""
-
-    def body_moved(self, body: int, position: int) -> None:
-        """Called now and then with a body's position."""
-
-    def body_ended(self, body: int, position: int, error: int) -> None:
-        """Called when no thread writes a body any more; `error` (an errno) says why if `position` is not its end."""
-
-    def catch_up(self) -> None:
-        """Take note of how far all bodies are; called once a second."""
-
-
 class Pages:
     """A body whose bytes all lie in a file, and never change."""
 

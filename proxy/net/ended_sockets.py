@@ -21,7 +21,7 @@ import sys
 import termios
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from proxy.core.counters import Counters, counter_by, gauge
 
@@ -150,16 +150,6 @@ class EndedQuota:
         return self.used_bytes > self.most_bytes or len(self._sockets) > MOST_SOCKETS
 
 
-class Closing(Protocol):
-    """A transport that still sends what it holds, and then closes its own descriptor."""
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes that have not left user space."""
-
-    def abort(self) -> None:
-        """Drop these bytes, and close."""
-
-
 class EndedSockets:
     """Keeps the sockets, looks at each once a second, and closes or resets those that are done or have to go."""
 
@@ -173,7 +163,7 @@ class EndedSockets:
         counters.show(ENDED_BYTES, lambda: self.quota.used_bytes)
         self._sockets: dict[int, socket.socket] = {}
         # Transports that hold bytes or a descriptor of the same socket: the FIN has to wait for them.
-        self._closing: dict[int, Closing] = {}
+        self._closing: dict[int, asyncio.Transport] = {}
         self._dropped = bytearray()
 
     def __len__(self) -> int:
@@ -226,7 +216,7 @@ class EndedSockets:
         for number in list(self._sockets):
             self._release(number)
 
-    def _keep(self, fd: int, closing: Closing | None) -> int:
+    def _keep(self, fd: int, closing: asyncio.Transport | None) -> int:
         self._last_number += 1
         number = self._last_number
         sock = self._sockets[number] = socket.socket(fileno=fd)

@@ -30,7 +30,7 @@ from proxy.config.config import Config
 from proxy.core.counters import Counters, counter, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import Logger
-from proxy.net.owed import OwedBound, OwedLists
+from proxy.net.owed import OwedLists
 
 if TYPE_CHECKING:
     from proxy.net.spill.space import SpillSpace
@@ -319,8 +319,13 @@ class Memory(Protocol):
         """Return whether anybody waits for memory that others hold."""
 
 
+# How many bytes may be owed while others wait for direct memory, and how much heap memory lists behind owed lists may
+# hold while others wait for that; None: no bound.
+MostOwed = Callable[[], tuple[int | None, int | None]]
+
+
 class WriteWatch:
-    """All clients that are being written to. `limits`, `disk` and `owed_bound` may be replaced at any time.
+    """All clients that are being written to. `limits`, `disk` and `most_owed` may be replaced at any time.
 
     `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk.
     """
@@ -336,7 +341,7 @@ class WriteWatch:
     ) -> None:
         self.limits = limits
         self.disk: SpillSpace | None = None
-        self.owed_bound: OwedBound | None = None
+        self.most_owed: MostOwed | None = None
         self._direct = direct
         self._heap = heap
         self._served = served
@@ -400,9 +405,10 @@ class WriteWatch:
         counters = self._counters
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
-        if (bound := self.owed_bound) is not None and self.limits.min_bytes_per_second:
-            await self._end_owing(owed, bound.most_owed, self._direct, time)
-            await self._end_owing(held_up, bound.most_held_up, self._heap, time)
+        if (most_owed := self.most_owed) is not None and self.limits.min_bytes_per_second:
+            most, most_held_up = most_owed()
+            await self._end_owing(owed, most, self._direct, time)
+            await self._end_owing(held_up, most_held_up, self._heap, time)
         if slow:
             await self._make_room(sorted(slow))
         self._tell_evictions()

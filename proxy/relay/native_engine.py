@@ -15,8 +15,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.threads import in_thread, start_thread
-from proxy.net.away import BodyOwner
 from proxy.net.ended_sockets import EndedSockets
+from proxy.net.pump import Pump
 from proxy.relay.engine import RelayOrder
 from proxy.relay.hand_over import HandOver
 from proxy.relay.logged_commands import LoggedCommands
@@ -57,7 +57,7 @@ class NativeEngine:
         counters: Counters,
         watch: WatchLimits,
         ended: EndedSockets,
-        bodies: BodyOwner,
+        bodies: Pump,
         log: Logger,
         on_died: Callable[[int], None],
         slots: TopicSlots | None = None,

@@ -85,16 +85,11 @@ class UnprovenReaders:
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
-    @property
-    def most_owed(self) -> int | None:
-        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
-        return self.shares.most_owed
-
-    @property
-    def most_held_up(self) -> int | None:
-        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
+    def most_owed(self) -> tuple[int | None, int | None]:
+        """Return how many bytes may be owed (`proxy.net.write_watch.MostOwed`), and how much lists behind may hold."""
         heap = self._limiter.heap
-        return heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
+        behind = heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
+        return self.shares.most_owed, behind
 
     @property
     def share(self) -> AsyncSemaphore:

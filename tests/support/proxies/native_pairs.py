@@ -14,6 +14,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.away import BodyThreads
+from proxy.net.pump import Pump
 from proxy.net.tls.session import TlsSession
 from proxy.relay.engine import RelayOrder
 from proxy.relay.native_api import CommandTap, EventTuple, PairEnd, PairEvent
@@ -177,7 +178,7 @@ class FakePairs:
         self.given[pair].fds = ()  # type: ignore[assignment]
 
 
-class FakeBodies:
+class FakeBodies(Pump):
     """The owner of bodies, as far as an engine calls it; `heard` has the calls in order."""
 
     def __init__(self) -> None:

@@ -2,7 +2,6 @@ import asyncio
 import io
 import json
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -230,18 +229,12 @@ class TestEnough:
         (await waiter).release()
 
 
-@dataclass
-class Bound:
-    most_owed: int | None
-    most_held_up: int | None
-
-
 class TestListsBehindThoseThatAreOwed:
     """The heap memory has room for four lists, and one is what those that stand may hold of it."""
 
     def stand(self, count: int, most: int | None = LISTS // 4, least: int = LEAST) -> tuple[Books, list[Reader]]:
         books = Books(min_bytes_per_second=least)
-        books.watch.owed_bound = Bound(None, most)
+        books.watch.most_owed = lambda: (None, most)
         readers = [books.reader(memory=LISTS // 4) for _ in range(count)]
         for number, reader in enumerate(readers):
             reader.held_up = [(number, LISTS // 4)]
@@ -340,7 +333,7 @@ class Scene:
 
     def __init__(self, *rates: float, least: int = LEAST) -> None:
         self.books = Books(min_bytes_per_second=least)
-        self.books.watch.owed_bound = Bound(SIZE, None)
+        self.books.watch.most_owed = lambda: (SIZE, None)
         self.readers = [self.books.reader(rate, memory=SIZE) for rate in rates]
         for number, reader in enumerate(self.readers):
             reader.owed = number, SIZE
@@ -393,7 +386,7 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
 @virtual
 async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
     books = Books()
-    books.watch.owed_bound = Bound(None, 0)
+    books.watch.most_owed = lambda: (None, 0)
     readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
     for number, reader in enumerate(readers):
         reader.held_up = [(number, KIB)]
