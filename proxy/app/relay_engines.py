@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from proxy.app.processors import usable_processors
 from proxy.app.sockets import Sockets
@@ -16,6 +16,9 @@ from proxy.relay.memory.bound import RelayOrigins, SocketBound
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits
+
+if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
 
 
 def make_engines(
@@ -42,7 +45,7 @@ def make_engines(
 
     # Only installations with the extension need these modules.
     from proxy.relay.memory.windows import ReceiveWindows
-    from proxy.relay.native_api import NativePairs, linger_millis
+    from proxy.relay.native_api import linger_millis
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.topic_slots import TopicSlots
 
@@ -57,10 +60,10 @@ def make_engines(
 
         pool = RelayPool(config.relay_pool_bytes)
 
-    def make_pairs() -> NativePairs:
+    def make_pairs() -> "RelayEngine":
         limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
         wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
-        return cast(NativePairs, module.RelayEngine(*limits, slots.books, wide_window))
+        return cast("RelayEngine", module.RelayEngine(*limits, slots.books, wide_window))
 
     native = NativeEngine(
         loop,

@@ -13,14 +13,17 @@ import select
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
-from proxy.net.away import AwayWrites, BodyThreads, Pages
+from proxy.net.away import AwayWrites, Pages
 from proxy.net.spill.body import Body, ListReader, SpillableBody
 from proxy.net.spill.read_back import LARGEST_READ_BYTES, SMALLEST_READ_BYTES, DiskRead
 from proxy.net.transport import Endpoint
+
+if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
 
 # Longest time that an iteration of the loop spends on writes before it serves everything else.
 TURN_SECONDS: Final = 0.003
@@ -387,7 +390,7 @@ class Pump:
 
     # --- bodies that threads write ----------------------------------------------------------------
 
-    def threads_started(self, threads: BodyThreads) -> None:
+    def threads_started(self, threads: "RelayEngine") -> None:
         """Start to use `threads` for bodies that many clients share."""
         self._away.start(threads)
 

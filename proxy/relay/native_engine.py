@@ -21,13 +21,14 @@ from proxy.relay.engine import RelayOrder
 from proxy.relay.hand_over import HandOver
 from proxy.relay.logged_commands import LoggedCommands
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketLoad, SocketMemory
-from proxy.relay.native_api import EventTuple, NativePairs, PairEnd, PairEvent
+from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
 from proxy.relay.native_relay import NativeRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import UNWALKABLE, FrameMatch, WatchLimits
 
 if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
     from proxy.relay.memory.pool import RelayPool
 
 # Events that are taken at once: each takes 5 to 50 us. Permits are asked for in turns, beside the requests of clients.
@@ -52,7 +53,7 @@ class NativeEngine:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        make_pairs: Callable[[], NativePairs],
+        make_pairs: Callable[[], "RelayEngine"],
         loop_budget: LoopBudget,
         counters: Counters,
         watch: WatchLimits,
@@ -68,7 +69,7 @@ class NativeEngine:
         self.counters = counters
         self.watch = watch
         self.slots = slots
-        self.pairs: NativePairs
+        self.pairs: RelayEngine
         self._make_pairs = make_pairs
         self.loop_budget = loop_budget
         self._ended = ended

@@ -7,7 +7,7 @@ and does it then. If the engine has no room after all, both connections are clos
 import asyncio
 from collections.abc import Hashable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import DisconnectCause
@@ -31,7 +31,6 @@ from proxy.relay.native_api import (
     PASSED_AT_END,
     PRODUCES,
     TRUNCATIONS,
-    NativePairs,
     PairEnd,
     PairRecord,
     Truncation,
@@ -41,6 +40,9 @@ from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
 from proxy.relay.watch_limits import OVERSHOOTS, FrameMatch, WatchLimits, WatchOvershoot
+
+if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
 
 _NO_PAIR: Final = 0
 _ENDED_BY_BROKER: Final = frozenset({PairEnd.BROKER_FIN, PairEnd.BROKER_ERROR})
@@ -57,7 +59,7 @@ class PairOwner(Protocol):
 
     loop: asyncio.AbstractEventLoop
     loop_budget: LoopBudget
-    pairs: NativePairs
+    pairs: "RelayEngine"
     watch: WatchLimits
     slots: TopicSlots | None
     counters: Counters

@@ -8,9 +8,12 @@ brings so many topics that no slots are left for the topics of others: each has 
 
 from collections.abc import Callable, Hashable, Iterator
 from math import ceil
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR, OTHER, SlotBooks
+from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR, OTHER
+
+if TYPE_CHECKING:
+    from proxy.core.native import SlotBooks
 
 MOST_SLOTS: Final = 65_536
 # The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
@@ -76,7 +79,7 @@ class TopicSlots:
     def __init__(
         self,
         clock: Callable[[], float],
-        books: SlotBooks,
+        books: "SlotBooks",
         most_slots: int = MOST_SLOTS,
     ) -> None:
         self._clock = clock
@@ -100,7 +103,7 @@ class TopicSlots:
         return len(self._slot_of)
 
     @property
-    def books(self) -> SlotBooks:
+    def books(self) -> "SlotBooks":
         """Return the counters and limits, by slot."""
         return self._books
 

@@ -13,7 +13,7 @@ import select
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.fair_line import Entry, FairLine
 from limiter.sites import path_of
@@ -26,10 +26,12 @@ from proxy.core.tasks import TaskScope, call_each
 from proxy.net.tls.failures import HANDSHAKES, TlsFailed
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places
-from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import unread_bytes
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 # Handshakes whose first step, the costly one, waits for its turn of the loop budget. The steps of handshakes that have
 # begun wait for no more than these, so a storm of new clients ends no handshake.
@@ -118,7 +120,7 @@ class Arrivals:
         self,
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
-        current: Callable[[], TlsConfig],
+        current: Callable[[], "TlsConfig"],
         places: int,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
         on_ended: Callable[[Arrival, DisconnectCause], None],

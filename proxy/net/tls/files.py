@@ -22,9 +22,9 @@ from proxy.core.threads import in_thread
 from proxy.net.tls.suites import BadTlsSetting
 
 if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
     from proxy.net.tls.contexts import LoadedContext, Name
     from proxy.net.tls.pem import TlsFile
-    from proxy.net.tls.session import TlsConfig
 
 # Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0

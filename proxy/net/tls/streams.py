@@ -9,16 +9,19 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -70,7 +73,7 @@ class TlsStreams:
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
         buffers: SharedReadBuffer,
-        current: Callable[[], TlsConfig],
+        current: Callable[[], "TlsConfig"],
         places: int,
         counters: Counters,
         log: Logger,
