@@ -22,7 +22,7 @@ from proxy.core.task_turns import LeaveTurns
 from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode, TargetRules
-from proxy.relay.engine import RelayEngine
+from proxy.relay.engines import RelayEngines
 from proxy.requests.lookups import LookupService
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
@@ -53,7 +53,7 @@ class ClientParts:
     broker_queues: BrokerQueues
     usage: UsageTracker
     refusals: RefusalLog
-    relay_engine: RelayEngine
+    relay_engines: RelayEngines
     writes: WriteWatch
     log: Logger
     spill: "ListSpill | None"
@@ -140,7 +140,7 @@ def _direct_mode(parts: ClientParts) -> DirectMode:
         sockets.shared,
         sockets.hangup,
         sockets.loop_budget,
-        parts.relay_engine,
+        parts.relay_engines,
         side.dialer,
         side.gate,
         side.brokers,

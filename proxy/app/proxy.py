@@ -562,7 +562,7 @@ class Proxy:
             config=self.config, loop=self.loop, counters=self.counters, identities=self.identities,
             memory=self.memory, sockets=self.sockets, sessions=self.sessions, broker_side=self.broker_side,
             broker_queues=self.broker_queues, usage=self.usage, refusals=self.refusals,
-            relay_engine=self.relay_engines, writes=self.writes, log=self.log.of("clients"), spill=self.spill,
+            relay_engines=self.relay_engines, writes=self.writes, log=self.log.of("clients"), spill=self.spill,
             recorder=self.recorder,
         )  # fmt: skip
 

@@ -36,7 +36,8 @@ from proxy.core.errors import (
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import SharedReadBuffer
-from proxy.relay.engine import Relay, RelayEngine, RelayOrder
+from proxy.relay.engine import Relay, RelayOrder
+from proxy.relay.engines import RelayEngines
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -92,7 +93,7 @@ class DirectMode:
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
         loop_budget: LoopBudget,
-        engine: RelayEngine,
+        engines: RelayEngines,
         dialer: Dialer,
         gate: TargetGate,
         brokers: Brokers,
@@ -104,7 +105,7 @@ class DirectMode:
         self._shared = shared
         self._hangup = hangup
         self._loop_budget = loop_budget
-        self._engine = engine
+        self._engines = engines
         self._dialer = dialer
         self._gate = gate
         self._brokers = brokers
@@ -174,7 +175,7 @@ class DirectMode:
         `key` is charged for permits of its watch frames, which take turns by `network`.
         """
         order = RelayOrder(on_end, self._read_timeout_seconds, key, name, origin, network)
-        return self._engine.join(client, broker, order)
+        return self._engines.join(client, broker, order)
 
     async def _dial(
         self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes, network: str

@@ -17,7 +17,7 @@ from proxy.net.spill import moves, read_back, space, spill
 from proxy.net.tls import arrivals
 from proxy.net.tls import failures as tls_failures
 from proxy.net.tls import files as tls_files
-from proxy.relay import native_engine, native_relay, traffic, watch_limits
+from proxy.relay import native_engine, traffic, watch_limits
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 from proxy.requests import broker_turns, forwarding, schemas
 from proxy.requests.topic_lists import service as list_service
@@ -139,7 +139,7 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
                 lambda held: held.depleted_millis / 1000, "seconds"),
     native_engine.REFUSALS,
-    native_relay.TRUNCATED_STREAMS,
+    native_engine.TRUNCATED_STREAMS,
     watch_limits.FRAMES,
     watch_limits.FRAME_BYTES,
     watch_limits.PAUSES,

@@ -17,8 +17,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.pump import Pump
 from proxy.relay.engine import RelayOrder
 from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
-from proxy.relay.native_engine import NativeEngine
-from proxy.relay.native_relay import NativeRelay
+from proxy.relay.native_engine import NativeEngine, NativeRelay
 from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.events.recorder import RequestOrigin
 from tests.support.loops.loops import run_virtual

@@ -23,7 +23,7 @@ from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
-from proxy.relay.native_relay import NativeRelay
+from proxy.relay.native_engine import NativeRelay
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import virtual
 from tests.support.proxies.counted import counted_by
