@@ -86,7 +86,7 @@ OWN_WAITS: dict[str, tuple[set[str], str]] = {
     "proxy/overload/broker_statistics.py": ({"deque"}, "a window of samples"),
     "proxy/overload/slices.py": ({"heapq"}, "the largest of many"),
     "proxy/relay/frame_permits.py": ({"call_later"}, "how long a client may hold a permit"),
-    "proxy/relay/memory/bound.py": ({"heapq"}, "who ends first, one step at a time"),
+    "proxy/relay/socket_bound.py": ({"heapq"}, "who ends first, one step at a time"),
     "proxy/relay/small_relay.py": ({"call_later"}, "references of a relay that is over"),
     "proxy/requests/forwarding.py": ({"deque"}, "requests that begin in the next iteration"),
     "proxy/requests/topic_lists/bodies.py": ({"deque"}, "the slabs of a body"),

@@ -110,7 +110,6 @@ class Proxy:
         self.event_log = self._event_log()
         self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
         self.relay_engines = self._relay_engines()
-        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
         recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
@@ -427,7 +426,7 @@ class Proxy:
         return ages if control is None else {**ages, NAME: control.age_seconds()}
 
     async def _weigh_sockets(self, now: float) -> None:
-        await self._socket_memory.sweep(partial(asyncio.sleep, 0))
+        await self.relay_engines.weigh(self.sessions.all_relays(), partial(asyncio.sleep, 0))
 
     async def _look_at_threads(self, now: float) -> None:
         native = self.relay_engines.native

@@ -12,8 +12,9 @@ from proxy.core.log import Logger
 from proxy.core.native import NativeExtension
 from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.bound import RelayOrigins, SocketBound
+from proxy.relay.relay_crowds import RelayCrowds
 from proxy.relay.relay_log import RelayLog
+from proxy.relay.socket_bound import SocketBound
 from proxy.relay.threads import choose_threads
 from proxy.relay.watch_limits import WatchLimits
 
@@ -31,7 +32,7 @@ def make_engines(
     relay_log: RelayLog,
     log: Logger,
     on_died: Callable[[int], None],
-    origins: RelayOrigins,
+    origins: RelayCrowds,
 ) -> RelayEngines:
     """Return the engine; its threads are not started yet."""
     threads = choose_threads(config, extension, usable_processors())

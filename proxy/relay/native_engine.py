@@ -33,7 +33,7 @@ from proxy.relay.engine import (
 from proxy.relay.frame_permits import FramePermits
 from proxy.relay.hand_over import BROKER, CLIENT, HandOver, LeavingEnd
 from proxy.relay.logged_commands import LoggedCommands
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketLoad, SocketMemory
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, NOTHING_RECEIVED, ReceivedMemory, SocketMemory
 from proxy.relay.native_api import (
     CAUSES,
     CONSUMES,
@@ -49,6 +49,7 @@ from proxy.relay.native_api import (
 )
 from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.relay_log import RelayLog
+from proxy.relay.socket_bound import SocketLoad
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
 from proxy.relay.watch_limits import OVERSHOOTS, UNWALKABLE, FrameMatch, WatchLimits, WatchOvershoot
@@ -661,7 +662,7 @@ class NativeEngine:
     def heaviest(self) -> Iterator[SocketLoad]:
         """Yield all relays of the threads, those whose sockets hold most first.
 
-        All: who ends is no question of size alone (`memory.bound`).
+        All: who ends is no question of size alone (`socket_bound`).
         """
         for pair, size, moved in self.pairs.heaviest(len(self._relays)) if self._running else ():
             if (relay := self._relays.get(pair)) is not None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from proxy.core.errors import DisconnectCause
-from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.windows import NARROW_BYTES
+from proxy.relay.socket_bound import SocketBound
 from tests.integration.test_direct_mode import SMALL_RCVBUF, Pair, greet, joined
 from tests.integration.test_kip72 import FLOOD, READ_BYTES, UNSENT_BYTES, expected_bytes, pour, read_all
 from tests.integration.test_strangers import STRANGER

@@ -10,8 +10,8 @@ from proxy.telemetry.tenants import TenantNumbers
 
 if TYPE_CHECKING:
     from limiter.soft_pool import PoolRecord
-    from proxy.relay.memory.bound import SocketBound
     from proxy.relay.memory.pool import RelayPool
+    from proxy.relay.socket_bound import SocketBound
     from proxy.telemetry.events.log import SinkNumbers
 
 

@@ -1,5 +1,5 @@
 """The memory of relays: in the process, and in the kernel.
 
 Start with `pool.py`, the pool that relays share for bytes that their receivers do not take. `sockets.py` bounds what
-the kernel keeps for one relay, `bound.py` what it keeps for all of them, `windows.py` what senders may send ahead.
+the kernel keeps for one relay, `windows.py` what senders may send ahead.
 """

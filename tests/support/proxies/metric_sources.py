@@ -10,16 +10,16 @@ from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.clients.relay_crowds import RelayCrowds
 from proxy.core.counters import Declared, Number
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import TopicNumbers
 from proxy.overload.samples import Signals
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.bound import SocketBound
 from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.relay_crowds import RelayCrowds
+from proxy.relay.socket_bound import SocketBound
 from proxy.relay.threads import NO_THREADS
 from proxy.relay.topic_slots import RateCounts
 from proxy.requests.request_bytes import RequestBytes

@@ -11,7 +11,6 @@ import pytest
 from protocol.errors import ServerError
 from proxy.clients.connection import ClientConnection
 from proxy.clients.crowds import IDLE_SECONDS
-from proxy.clients.relay_crowds import QUIET_SECONDS
 from proxy.clients.sessions import (
     DRAIN_LOOK_SECONDS,
     LINGER_SECONDS,
@@ -24,6 +23,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
 from proxy.relay.native_engine import NativeRelay
+from proxy.relay.relay_crowds import QUIET_SECONDS
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import virtual
 from tests.support.proxies.counted import counted_by
