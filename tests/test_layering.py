@@ -133,7 +133,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "config": ({"keys"}, {""}),
     "auth": ({""}, {"own", "providers"}),
     "telemetry": ({""}, {"events"}),
-    "net": ({"spill", "buffers", "listen"}, {""}, {"tls"}),
+    "net": ({"spill", "listen"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
     "relay": ({"memory", "rates"}, {""}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}, {"ui"}),

@@ -25,11 +25,11 @@ from proxy.config.values import (
     HANDSHAKE_PART,
     SMALL_SEND_BUFFER_BYTES,
 )
-from proxy.net.buffers.tcp_buffers import TcpBuffers
 from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
+from proxy.net.tcp_buffers import TcpBuffers
 from proxy.overload.bounds import ANSWER_BYTES, MOST_TOPICS, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
 from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING

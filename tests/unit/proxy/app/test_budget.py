@@ -10,7 +10,7 @@ from proxy.app.memory.budget import (
     worst_case_parts,
 )
 from proxy.config.config import Config, ConfigError
-from proxy.net.buffers.tcp_buffers import TcpBuffers
+from proxy.net.tcp_buffers import TcpBuffers
 from tests.support.configured import configured
 
 MIB = 1024 * 1024
