@@ -16,14 +16,12 @@ takes as much as he likes. So such a socket is kept here. Rules (`EndedQuota`):
 import asyncio
 import fcntl
 import socket
-import struct
-import sys
-import termios
 from contextlib import suppress
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from proxy.core.counters import Counters, counter_by, gauge
+from proxy.net.sockets import memory_bytes, reset_on_close, untaken_bytes
 
 STALL_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
@@ -38,12 +36,6 @@ SOCKETS_A_TURN: Final = 50
 _DROP_BYTES: Final = 256 * 1024
 _DROPS_A_LOOK: Final = 4
 _TCP_CLOSED: Final = 7
-# asm-generic/socket.h, and the indexes of linux/sock_diag.h: the kernel's memory for a socket.
-_SO_MEMINFO: Final = 55
-_MEMINFO: Final = struct.Struct("=9I")
-_RECEIVED, _FORWARD, _QUEUED = 0, 4, 5
-# SO_LINGER for an RST: what is unsent is dropped.
-RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class EndedReset(StrEnum):
@@ -248,14 +240,13 @@ class EndedSockets:
             # A connection that is gone still tells what it once had to send.
             if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED:
                 return None
-            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
-            unsent = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            unsent = untaken_bytes(sock.fileno())
         except OSError:
             return None
-        try:
-            info = _MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
-            memory = info[_RECEIVED] + info[_FORWARD] + info[_QUEUED]
-        except (OSError, struct.error):
+        memory = None
+        with suppress(OSError):
+            memory = memory_bytes(sock)
+        if memory is None:
             # Some kernels of sandboxes do not say.
             memory = unsent
         closing = self._closing.get(number)
@@ -271,8 +262,7 @@ class EndedSockets:
                     return
 
     def _reset(self, number: int) -> None:
-        with suppress(OSError):
-            self._sockets[number].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        reset_on_close(self._sockets[number])
         if (closing := self._closing.get(number)) is not None:
             closing.abort()
         self._release(number)

@@ -23,12 +23,12 @@ from proxy.core.counters import Counters, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, call_each
+from proxy.net.sockets import unread_bytes
 from proxy.net.tls.failures import HANDSHAKES, TlsFailed
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
-from proxy.net.transport import unread_bytes
 
 if TYPE_CHECKING:
     from proxy.core.native import TlsConfig

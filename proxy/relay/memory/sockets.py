@@ -1,4 +1,4 @@
-"""The kernel memory of relayed sockets: how it is bounded, and what `SO_MEMINFO` says of each.
+"""The kernel memory of relayed sockets: how it is bounded, and what the kernel says of each.
 
 Nearly all memory of a stalled relay is in its sockets. `TCP_NOTSENT_LOWAT` acts at any time and leaves autotuning on; a
 receive buffer that is set ends autotuning, and has to be set before the connection is made (`brokers/dialer.py`).
@@ -9,17 +9,13 @@ are read here.
 
 import asyncio
 import socket
-import struct
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
+from proxy.net.sockets import memory_bytes
+
 # Python's `socket` does not name it (linux/tcp.h).
 TCP_NOTSENT_LOWAT: Final = 25
-# linux/socket.h; Python's `socket` does not name it. 0.6 us a socket.
-SO_MEMINFO: Final = 55
-# The first numbers of SO_MEMINFO: receive queue, its limit, bytes in the driver, send buffer, forward allocation, send
-# queue, options, backlog (linux/sock_diag.h).
-_MEMINFO: Final = struct.Struct("4Ii3I")
 
 
 class SocketMemory(NamedTuple):
@@ -53,17 +49,7 @@ def memory_of(transport: asyncio.BaseTransport | None) -> int:
     """Return the kernel memory of a transport's socket; 0 if it is gone, or the kernel won't say."""
     if transport is None:
         return 0
-    own: Any = transport.get_extra_info("socket")
     try:
-        return used_of(own.getsockopt(socket.SOL_SOCKET, SO_MEMINFO, _MEMINFO.size))
+        return memory_bytes(transport.get_extra_info("socket")) or 0
     except (OSError, AttributeError):
         return 0
-
-
-def used_of(meminfo: bytes) -> int:
-    """Return the sum of both queues, the backlog and what is allocated ahead; 0 for an answer that is too short."""
-    if len(meminfo) < _MEMINFO.size:
-        return 0
-    received, _, _, _, ahead, queued, _, backlog = _MEMINFO.unpack_from(meminfo)
-    # The kernel takes from what is allocated ahead first and allocates then: below zero for a moment.
-    return int(received + max(ahead, 0) + queued + backlog)

@@ -10,9 +10,10 @@ import pytest
 
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
+from proxy.net.sockets import used_of
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory, used_of
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
 from proxy.relay.relay_crowds import RelayCrowds
 from proxy.relay.socket_bound import (
     AFTER_PERCENT,
