@@ -80,7 +80,7 @@ TRUNCATED_STREAMS: Final = counter_by(
 
 
 class NativeRelay:
-    """A client and its broker in the native engine; the holder of its watch frames (frame_permits.FrameHolder)."""
+    """A client and its broker in the native engine."""
 
     __slots__ = (
         "_cause",
@@ -88,14 +88,12 @@ class NativeRelay:
         "_end",
         "_engine",
         "_first",
-        "_frame_ends_at",
         "_generation",
         "_half_open",
         "_order",
         "_paused",
         "_permits",
         "_traffic",
-        "_unsettled",
         "broker_name",
         "client_name",
         "commands",
@@ -127,10 +125,7 @@ class NativeRelay:
         self._permits: FramePermits | None = None
         # What takes its commands for the log; decided when the pair joins.
         self.commands: LoggedCommands | None = None
-        # Frames or bytes of them are on their way to the client: the engine owes DRAINED.
-        self._unsettled = False
         self._generation = 0
-        self._frame_ends_at = 0
         self.client_name = order.client
         self.broker_name = "?"
         self.detail = ""
@@ -326,7 +321,7 @@ class NativeRelay:
         self._engine.watch.count(match)
         permits = self._frame_permits
         permits.arrived(match)
-        permits.ask_in_turn(self._engine.loop_budget, self._order.network)
+        permits.ask_in_turn(self._engine.loop_budget)
 
     def on_producer(self, generation: int) -> None:
         """Answer which slot a PRODUCER has, now or in the turn of the network: the client is not read until then."""
@@ -363,13 +358,11 @@ class NativeRelay:
 
     def on_drained(self) -> None:
         """Release the permit: everything that was held for the client has left."""
-        self._unsettled = False
         if self._permits is not None:
-            self._permits.settle()
+            self._permits.drained()
 
     def on_inside(self, size: int) -> None:
         """Take a permit for bytes inside a frame that the client leaves lying, if there is one."""
-        self._unsettled = True
         self._frame_permits.charge(size)
 
     def on_passed(self, match: FrameMatch) -> None:
@@ -388,47 +381,25 @@ class NativeRelay:
             if unanswered & bit:
                 self._engine.counters[TRUNCATED_STREAMS][truncation] += 1
         if self._permits is not None:
-            self._cause = None if end in _ENDED_BY_BROKER else cause
-            self._permits.ended(passed=bool(unanswered & PASSED_AT_END))
+            gone = None if end in _ENDED_BY_BROKER else cause
+            self._permits.ended(gone, passed=bool(unanswered & PASSED_AT_END))
             self._permits = None
         self.finish(cause)
 
-    # --- the holder of watch frames (frame_permits.FrameHolder) ------------------------------------
+    # --- watch frames -----------------------------------------------------------------------------
 
-    @property
-    def client_waits(self) -> bool:
-        """Return whether bytes for the client have not left user space yet."""
-        return self._unsettled
-
-    @property
-    def frame_open(self) -> bool:
-        """Return whether a part of the frames that passed last is still to come."""
-        if self.pair and self._frame_ends_at > self._traffic.to_client_bytes:
-            self._look()
-        return self._frame_ends_at > self._traffic.to_client_bytes
-
-    @property
-    def client_cause(self) -> DisconnectCause | None:
-        """Return why the client's connection has ended; None while it has not."""
-        return None if self.pair else self._cause
-
-    def pass_frames(self, match: FrameMatch) -> None:
-        """Pass the frames that wait: the engine holds them."""
-        self._unsettled = True
+    def _pass_frames(self, match: FrameMatch) -> None:
         if match.open_bytes:
-            # The direction stands still: all bytes that were read are counted.
-            self._look()
-            self._frame_ends_at = self._traffic.to_client_bytes + match.open_bytes
             self._engine.open_frame(self)
         self._engine.pairs.pass_frames(self.pair, self._generation)
 
+    def _moved_to_client(self) -> int:
+        self._look()
+        return self._traffic.to_client_bytes
+
     def rest_passed(self) -> bool:
         """Return whether no part of a frame is still to come, and settle the frame if so."""
-        if self.pair and self.frame_open:
-            return False
-        if self._permits is not None:
-            self._permits.settle()
-        return True
+        return self._permits is None or self._permits.rest_passed()
 
     def crashed(self, error: BaseException) -> None:
         """End the relay because of an exception of its own code."""
@@ -439,7 +410,9 @@ class NativeRelay:
     def _frame_permits(self) -> FramePermits:
         if self._permits is None:
             engine, order = self._engine, self._order
-            self._permits = FramePermits(engine.loop, engine.watch, order.key, order.origin, self)
+            self._permits = FramePermits(
+                engine.loop, engine.watch, order, self._pass_frames, self._moved_to_client, self.crashed
+            )
         return self._permits
 
     # --- counters ---------------------------------------------------------------------------------
