@@ -54,12 +54,6 @@ def make_engines(
     assert module is not None
     slots = TopicSlots(loop.time, module.SlotBooks())
     windows = ReceiveWindows(config.relay_receive_buffer_bytes) if config.relay_socket_bytes else None
-    pool = None
-    if config.relay_pool_bytes:
-        # Only installations with a pool need this module.
-        from proxy.relay.memory.pool import RelayPool
-
-        pool = RelayPool(config.relay_pool_bytes)
 
     def make_pairs() -> "RelayEngine":
         limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
@@ -78,9 +72,9 @@ def make_engines(
         on_died,
         slots,
         relay_log,
-        pool,
+        config.relay_pool_bytes,
     )
-    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, windows=windows, threads=threads, pool=pool)
+    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, windows=windows, threads=threads)
     if config.relay_socket_bytes:
         found = SocketBound(
             config.relay_socket_bytes, engines.set_tight, native.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)

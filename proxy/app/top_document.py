@@ -184,9 +184,9 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
         "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
         "pool_used_bytes": 0 if pool is None else pool.used_bytes,
         "muted": 0 if pool is None else pool.muted,
-        "muted_seconds": 0.0 if pool is None else pool.muted_seconds,
+        "muted_seconds": 0.0 if pool is None else pool.muted_millis / 1000,
         "overshoots": 0 if pool is None else pool.overshoots,
-        "depleted_seconds": 0.0 if pool is None else pool.depleted_seconds,
+        "depleted_seconds": 0.0 if pool is None else pool.depleted_millis / 1000,
     }
 
 

@@ -5,7 +5,7 @@
 
 - The native engine moves relays on threads of the extension: `native_engine.py` has the engine, its events and its
   relays (each reads its record and books its bytes), `native_api.py` the layout of records, `hand_over.py` the sockets;
-  `memory/` has their pool and what the kernel keeps.
+  `memory/` has what the kernel keeps.
   `logged_commands.py` takes what `relay_log.py` shows for `proxyLogLevel`.
 - `small_relay.py` moves plain bytes on the event loop, for `--without-extension` only.
 - `traffic.py` has what both count, and the time-out of relays on which nothing moves.

@@ -18,7 +18,7 @@ from proxy.relay.memory.sockets import (
 from proxy.relay.threads import NO_THREADS, RelayThreads
 
 if TYPE_CHECKING:
-    from proxy.relay.memory.pool import RelayPool
+    from limiter.soft_pool import PoolRecord
     from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.small_relay import SmallEngine
@@ -40,7 +40,6 @@ class RelayEngines:
         unsent_bytes: int = 0,
         windows: "ReceiveWindows | None" = None,
         threads: RelayThreads = NO_THREADS,
-        pool: "RelayPool | None" = None,
     ) -> None:
         self._engine = engine
         self._unsent_bytes = unsent_bytes
@@ -48,8 +47,6 @@ class RelayEngines:
         self.native = native
         self._windows = windows
         self.threads = threads
-        # The memory that relays share; None without a limit.
-        self.pool = pool
         # The kernel memory of all relayed sockets, at the last look.
         self.weighed = NO_SOCKET_MEMORY
         # The bound in sum for the kernel memory of sockets; None without a limit.
@@ -84,6 +81,11 @@ class RelayEngines:
         if self.bound is not None:
             await self.bound.look(self.weighed, pause)
         return self.weighed
+
+    @property
+    def pool(self) -> "PoolRecord | None":
+        """The memory that relays share; None without a limit."""
+        return None if self.native is None else self.native.pool
 
     def received_memory(self) -> ReceivedMemory:
         """Return what sockets of the threads have received and nobody has read."""

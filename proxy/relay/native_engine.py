@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from limiter.soft_pool import PoolRecord
 from proxy.core.counters import Counters, counter, counter_by
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
@@ -56,7 +57,6 @@ from proxy.relay.watch_limits import OVERSHOOTS, UNWALKABLE, FrameMatch, WatchLi
 
 if TYPE_CHECKING:
     from proxy.core.native import RelayEngine
-    from proxy.relay.memory.pool import RelayPool
 
 # Events that are taken at once: each takes 5 to 50 us. Permits are asked for in turns, beside the requests of clients.
 EVENTS_A_STEP: Final = 16
@@ -451,7 +451,7 @@ class NativeEngine:
         on_died: Callable[[int], None],
         slots: TopicSlots | None = None,
         relay_log: RelayLog | None = None,
-        pool: "RelayPool | None" = None,
+        pool_bytes: int = 0,
     ) -> None:
         self.loop = loop
         self.counters = counters
@@ -464,7 +464,8 @@ class NativeEngine:
         self._bodies = bodies
         self._log = log
         self._relay_log = relay_log
-        self._pool = pool
+        # The numbers of the pool (KIP-72) at the last look.
+        self._pool = PoolRecord(pool_bytes, 0, 0, 0.0, 0, 0.0) if pool_bytes else None
         self._on_died = on_died
         self._pace = LinePace()
         self._relays: dict[int, NativeRelay] = {}
@@ -492,8 +493,6 @@ class NativeEngine:
         self._running = True
         self.loop.add_reader(self.pairs.event_fd, self.dispatch)
         self._bodies.threads_started(self.pairs)
-        if self._pool is not None:
-            self._pool.use(self.pairs.pool)
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> NativeRelay:
         """Return the relay of two connections."""
@@ -627,6 +626,17 @@ class NativeEngine:
         """Return the kernel memory of the sockets that the threads have."""
         return SocketMemory._make(self.pairs.socket_memory()) if self._running else NO_SOCKET_MEMORY
 
+    @property
+    def pool(self) -> PoolRecord | None:
+        """The memory that relays share, now or when the threads ended; None without a limit."""
+        if self._running:
+            self._look_at_pool()
+        return self._pool
+
+    def _look_at_pool(self) -> None:
+        if self._pool is not None and (found := self.pairs.pool()) is not None:
+            self._pool = PoolRecord._make(found)
+
     def set_tight(self, tight: bool) -> None:
         """Pass on to the threads whether the kernel memory of all sockets is short."""
         if self._running:
@@ -688,8 +698,7 @@ class NativeEngine:
             self._running = False
             await in_thread(self.pairs.stop, _STOPPER, None)
             self.loop.remove_reader(self.pairs.event_fd)
-            if self._pool is not None:
-                self._pool.close()
+            self._look_at_pool()
             while events := self.pairs.events(EVENTS_A_STEP):
                 self._handle_all(events)
             # A thread that died may not have told of its pairs and bodies.
@@ -704,8 +713,7 @@ class NativeEngine:
         if self._running:
             self._running = False
             self.loop.remove_reader(self.pairs.event_fd)
-            if self._pool is not None:
-                self._pool.close()
+            self._look_at_pool()
             start_thread(self.pairs.stop, _STOPPER)
 
 

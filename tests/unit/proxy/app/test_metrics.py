@@ -211,7 +211,7 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
     }
     sink = SinkNumbers(0, 0, 0, 0, 0)
     # With a bound, as with the default of relaySocketMemoryMB.
-    relays = full_relays(itertools.count(1))
+    relays: Any = full_relays(itertools.count(1))
     relays.pool = None
     setting = Setting(event_log=FullEventLog(files=sink, topic=sink), relays=relays)
     used = {dict(labels)["owner"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}
