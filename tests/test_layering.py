@@ -135,7 +135,7 @@ SUB_ROOMS: dict[str, tuple[set[str], ...]] = {
     "telemetry": ({""}, {"events"}),
     "net": ({"spill", "listen"}, {""}, {"tls"}),
     "requests": ({""}, {"topic_lists"}),
-    "relay": ({"memory", "rates"}, {""}),
+    "relay": ({"memory"}, {""}),
     "web": ({"http"}, {"forward"}, {""}, {"admin"}, {"ui"}),
     "app": ({"metrics"}, {"memory"}, {""}),
     "cli": ({"admin", "demo"}, {"top"}, {""}),

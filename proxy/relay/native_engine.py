@@ -48,10 +48,9 @@ from proxy.relay.native_api import (
     Truncation,
     linger_millis,
 )
-from proxy.relay.rates.slot_books import OTHER
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.socket_bound import SocketLoad
-from proxy.relay.topic_slots import TopicSlots
+from proxy.relay.topic_slots import OTHER, TopicSlots
 from proxy.relay.traffic import RelayRates, RelayTraffic
 from proxy.relay.watch_limits import OVERSHOOTS, UNWALKABLE, FrameMatch, WatchLimits, WatchOvershoot
 

@@ -4,17 +4,24 @@ Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because
 is empty, too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its
 slot while it has a producer, and for a while after that, so that the books of one that comes again go on. No network
 brings so many topics that no slots are left for the topics of others: each has at most three times what is free.
+
+A slot is a number, so that counting a message costs no look-up of a name. The books of all slots are the extension's
+(`native/src/relay/slots.rs`): all connections of a topic share a pair of buckets of tokens there.
 """
 
 from collections.abc import Callable, Hashable, Iterator
 from math import ceil
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR, OTHER
-
 if TYPE_CHECKING:
     from proxy.core.native import SlotBooks
 
+# The slot of everything that has none of its own.
+OTHER: Final = 0
+# A bucket holds the tokens of this long; at least those of its floor (`native/src/relay/slots.rs`).
+CAPACITY_SECONDS: Final = 0.25
+BYTES_FLOOR: Final = 65_536.0
+MESSAGES_FLOOR: Final = 64.0
 MOST_SLOTS: Final = 65_536
 # The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
 # much of the rest for the next, so that however many take their part, some are left.

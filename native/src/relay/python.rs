@@ -324,7 +324,7 @@ impl FrameScanner {
     }
 }
 
-/// The books of topics by slot, shared by the engine's threads and Python (proxy/relay/rates/slot_books.py).
+/// The books of topics by slot, shared by the engine's threads and Python (proxy/relay/topic_slots.py).
 #[pyclass(frozen, module = "pulsar_proxy_native")]
 struct SlotBooks {
     books: Arc<Books>,

@@ -16,8 +16,7 @@ from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.rates.slot_books import OTHER
-from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
+from proxy.relay.topic_slots import OTHER, Begin, RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
