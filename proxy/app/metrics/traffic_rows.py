@@ -4,7 +4,7 @@ from typing import Final
 
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
-from proxy.auth.providers import registry as authentication
+from proxy.auth import authenticator
 from proxy.brokers import discovery, resolver
 from proxy.brokers import gate as target_gate
 from proxy.brokers import pool as broker_pool
@@ -49,7 +49,7 @@ def _sharing(sources: MetricSources) -> Readings:
 
 
 TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
-    authentication.RELOADS,
+    authenticator.RELOADS,
 
     list_service.ANSWERS,
     list_service.DUE,
