@@ -18,7 +18,7 @@ from protocol.topic_list import OpaqueAnswer
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import NoShare, SchemaRequest
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.counters import Counters, counter
@@ -44,7 +44,7 @@ class SchemaService:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
-        brokers: BrokerChoice,
+        brokers: Brokers,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
         counters: Counters,
@@ -147,7 +147,8 @@ class SchemaService:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
         key = self._fairness_keys.key(client, namespace_of(request.topic))
-        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key, share)
+        common = self._loop, slabs, client.max_frame_bytes, slot.share()
+        question = SchemaRequest(*common, limiter.direct, key, share.try_take)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.forwarded_request(CommandType.GET_SCHEMA, request, request_id))
         try:

@@ -5,6 +5,7 @@ from typing import Final
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
 from proxy.auth import authenticator
+from proxy.brokers import connection as broker_connection
 from proxy.brokers import discovery, resolver
 from proxy.brokers import gate as target_gate
 from proxy.brokers import pool as broker_pool
@@ -165,13 +166,13 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     resolver.HANGING,
     dial_places.DIALS,
     dial_places.GIVEN_UP,
-    broker_pool.PAUSES,
+    broker_connection.PAUSES,
     broker_pool.OPEN_FAILURES,
     forwarding.FAILED,
     client_requests.REFUSED,
     target_gate.CREDENTIALS_WITHHELD,
-    broker_pool.UNANSWERED_QUESTIONS,
-    broker_pool.UNKNOWN_ANSWERS,
+    broker_connection.UNANSWERED_QUESTIONS,
+    broker_connection.UNKNOWN_ANSWERS,
     sessions.ACCEPTING_PAUSED,
     counters.ACCEPT_PAUSES,
     tls_failures.HANDSHAKES,
