@@ -132,7 +132,7 @@ class Sessions:
         self._per_network: KeySizes[str] = KeySizes()
         # Fixed: after a live change everybody who is connected would have to be counted anew.
         self._ipv6_bits = limits.ipv6_bits
-        self._newcomers: Newcomers[ClientSession | Arrival, Relay] = Newcomers()
+        self._newcomers: Newcomers[ClientSession | Arrival] = Newcomers()
         self._crowds = self._newcomers.crowds
         # Where relays come from and lead to.
         self.relay_origins = self._newcomers.relays

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.http import HttpRequestParser
@@ -39,13 +39,6 @@ TOO_LARGE: Final = ((b"", b""),)
 _NO_FIELDS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
 # So long takes the first step of the task that reads the rest of a body which nobody wanted.
 REST_SECONDS: Final = 0.0003
-
-
-class WebMember(WebConnection, Protocol):
-    """A connection that can be ended for others."""
-
-    def cut(self) -> None:
-        """End the connection at once."""
 
 
 class HttpConnection(PiecewiseParser, RequestHandler):
@@ -93,7 +86,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         self.longest_header = 0
         self.accepted_from = "?"
         # The entry in the books that this connection replaces: its own from the time before it spoke HTTP.
-        self.opening: WebMember | None = None
+        self.opening: WebConnection | None = None
 
     @property
     def answered(self) -> bool:
@@ -371,7 +364,7 @@ class HttpServer(web.Server):
         self.failed: Callable[[BaseException], object] = _ignore
         # Called for each connection that the clock of idle ones has ended.
         self.ended_idle: Callable[[], object] = do_nothing
-        self.places: ConnectionPlaces[WebMember] = ConnectionPlaces(1)
+        self.places: ConnectionPlaces[WebConnection] = ConnectionPlaces(1)
 
     def __call__(self) -> HttpConnection:
         connection = HttpConnection(self, loop=self._loop, **self._kwargs)
@@ -406,7 +399,7 @@ class HttpServer(web.Server):
         """End a connection for a newcomer of a host; return False if the newcomer has to go."""
         return self._end(self.places.victim_for_newcomer(host))
 
-    def _end(self, connection: WebMember | None) -> bool:
+    def _end(self, connection: WebConnection | None) -> bool:
         if connection is None:
             return False
         self.places.forget(connection)

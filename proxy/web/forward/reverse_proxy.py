@@ -7,12 +7,13 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 from aiohttp import web
@@ -30,6 +31,7 @@ from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, header_fault, read_at_most
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
@@ -51,7 +53,7 @@ from proxy.web.forward.own_credentials import (
 from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
-from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
+from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import REDIRECTS, SERVER_FAILURES, Upstreams
@@ -71,13 +73,6 @@ _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
 
 
-class LookupAnswers(Protocol):
-    """Rewrites the answers to HTTP lookups (`proxy.web.forward.broker_ports.BrokerPorts`)."""
-
-    def rewritten(self, answer: bytes, host_header: str) -> bytes:
-        """Return the answer with this proxy's addresses."""
-
-
 @dataclass(slots=True)
 class ProxyServices:
     """The parts of the proxy that forwarding needs; `limits` may be replaced at any time."""
@@ -89,9 +84,9 @@ class ProxyServices:
     counters: Counters
     writes: WriteWatch
     list_permits: TopicListPermits
-    lookups: LookupAnswers
+    lookups: BrokerPorts
     own: BrokerCredentials | None
-    tls: CurrentTls | None
+    tls: Callable[[bool], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
     connections: ServerConnections
@@ -382,7 +377,7 @@ class ReverseProxy:
             # Use the context in force: certificates may have been replaced. The connections of each are kept apart.
             answer = await self._client.request(
                 exchange.method, url, headers=headers, data=payload, allow_redirects=False,
-                ssl=tls(certificate=exchange.names_role) if tls is not None else True,
+                ssl=tls(exchange.names_role) if tls is not None else True,
             )  # fmt: skip
         except BaseException:
             exchange.question_over()

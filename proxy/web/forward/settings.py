@@ -1,8 +1,7 @@
 """Limits and targets of the web ports, read from the configuration."""
 
-import ssl
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
@@ -19,13 +18,6 @@ METRICS_CONNECTIONS: Final = 16
 MOST_CONNECTIONS_A_SERVER: Final = 256
 # This part of the connections may be WebSockets: the others are for requests, however many stay open.
 TUNNELS_PART: Final = 2
-
-
-class CurrentTls(Protocol):
-    """Returns the context in force towards servers, with the certificate of the proxy or without."""
-
-    def __call__(self, *, certificate: bool) -> ssl.SSLContext:
-        """Return the context for the next connection."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -179,7 +179,7 @@ class WebSocketTunnels:
 
     def _context(self, *, certificate: bool) -> ssl.SSLContext:
         current = self._services.tls
-        return ssl.create_default_context() if current is None else current(certificate=certificate)
+        return ssl.create_default_context() if current is None else current(certificate)
 
     async def _connect(
         self, address: str, target: BrokerAddress, context: ssl.SSLContext | None

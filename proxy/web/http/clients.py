@@ -7,10 +7,11 @@ another principal, is ignored.
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.host_port import host_port
-from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
+from proxy.auth.client_authentication import ClientAuthentication
+from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
 from proxy.config.keys.networks import is_loopback
 from proxy.core.addresses import host_network
@@ -56,16 +57,6 @@ class WebClient:
         return host_network(self.name.rpartition(":")[0].strip("[]"))
 
 
-class Verifier(Protocol):
-    """The verifier of credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
-
-    async def verify(self, presented: AuthData, certificate: bytes | None, client: str) -> Authenticated:
-        """Return the role that the credentials of `client` prove; raises AuthenticationFailed."""
-
-    def refused(self, client: str, failure: AuthenticationFailed) -> None:
-        """Log a client whose credentials prove no role."""
-
-
 @dataclass(frozen=True, slots=True)
 class Guard:
     """The authentication of the web ports, with `authenticationEnabled`.
@@ -74,7 +65,7 @@ class Guard:
     Credentials of clients that stay are looked at every `check_seconds`, by the wall clock `now`.
     """
 
-    verifier: Verifier
+    verifier: ClientAuthentication
     certificates: bool = True
     check_seconds: float = 60.0
     now: Callable[[], float] = time.time
