@@ -34,6 +34,13 @@ class NoShare(Exception):
         self.memory_bytes = memory_bytes
 
 
+class ShareForAnswer(Protocol):
+    """The share of direct memory that a client needs for an answer (`proxy.requests.reader_shares.AnswerShare`)."""
+
+    def try_take(self, size: int, memory_bytes: int) -> bool:
+        """Take what an answer of `size` bytes needs if that is possible now, else return False."""
+
+
 class RoomForAnswer(Protocol):
     """The room that a broker's answers share (`proxy.requests.topic_lists.broker_queues.AnswerRoom`)."""
 
@@ -248,8 +255,7 @@ class TopicListRequest(AdmittedRequest[TopicListAnswer]):
 class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
     """A request for a schema; a direct permit covers the answer from before it is read until it is written.
 
-    `try_share` takes the client's share of direct memory for an answer of so many bytes, and their cost, if there is
-    one. Without a share the answer is passed over: the answers behind it, of clients that read, wait for no share.
+    An answer whose client has no share is passed over: the answers behind it, of clients that read, wait for no share.
     """
 
     def __init__(
@@ -260,10 +266,10 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
         on_answer_begun: Callable[[], None],
         direct: AsyncSemaphore,
         key: Hashable,
-        try_share: Callable[[int, int], bool],
+        share: ShareForAnswer,
     ) -> None:
         super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_answer_begun)
-        self._try_share = try_share
+        self._share = share
         self._direct = direct
         self._key = key
         self.permit: Permit | None = None
@@ -271,7 +277,7 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
     def passes_over(self, head: FrameHead) -> Exception | None:
         """Return the failure of an answer that is too large, or that its client has no share for."""
         failure = super().passes_over(head)
-        if failure is None and not self._try_share(head.rest_bytes, heap_size(head.rest_bytes)):
+        if failure is None and not self._share.try_take(head.rest_bytes, heap_size(head.rest_bytes)):
             failure = NoShare(heap_size(head.rest_bytes))
         return failure
 

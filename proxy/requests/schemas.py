@@ -147,8 +147,7 @@ class SchemaService:
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
         key = self._fairness_keys.key(client, namespace_of(request.topic))
-        common = self._loop, slabs, client.max_frame_bytes, slot.share()
-        question = SchemaRequest(*common, limiter.direct, key, share.try_take)
+        question = SchemaRequest(self._loop, slabs, client.max_frame_bytes, slot.share(), limiter.direct, key, share)
         request_id = connection.new_request_id()
         connection.ask(question, request_id, commands.forwarded_request(CommandType.GET_SCHEMA, request, request_id))
         try:
