@@ -19,6 +19,7 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
+from proxy.web.forward.gate import IN_WORK, Gate
 from proxy.web.forward.headers import Headers
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
@@ -26,7 +27,6 @@ from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
 from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, REFUSED, HttpRefused, count_answer, retry_after
-from proxy.web.http.gate import IN_WORK, Gate
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import SERVER_PAGE, Access, Page, PageAnswer, PageRequest, PageTable
 

@@ -23,9 +23,9 @@ from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 from proxy.requests import broker_turns, forwarding, schemas
 from proxy.requests.topic_lists import service as list_service
 from proxy.requests.topic_lists import unproven
-from proxy.web.forward import answer_writer, replay_copies, topic_list_permits, upstreams
+from proxy.web.forward import answer_writer, gate, replay_copies, topic_list_permits, upstreams
 from proxy.web.http import errors as http_errors
-from proxy.web.http import gate, upgrades
+from proxy.web.http import upgrades
 
 __all__ = ["TRAFFIC_ROWS"]
 

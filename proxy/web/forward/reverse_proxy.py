@@ -50,6 +50,7 @@ from proxy.web.forward.own_credentials import (
     identity_headers,
     judged_by_header,
 )
+from proxy.web.forward.places import Place
 from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
@@ -60,7 +61,6 @@ from proxy.web.forward.upstreams import REDIRECTS, SERVER_FAILURES, Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, count_answer, retry_after
-from proxy.web.http.places import Place
 
 # The proxy reads the answer, so the answer must not be compressed. A broker that redirects to the host that a client
 # claims would make that host, and whatever it names, known brokers; here the proxy itself follows, and writes its name.

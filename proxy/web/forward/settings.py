@@ -5,8 +5,8 @@ from typing import Final, Self
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
+from proxy.web.forward.gate import GATE_SECONDS, GateLimits
 from proxy.web.forward.routes import ExtraRoute
-from proxy.web.http.gate import GATE_SECONDS, GateLimits
 from proxy.web.http.origins import OriginRules
 
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and

@@ -8,6 +8,7 @@ from yarl import URL
 
 from proxy.brokers.target import TargetValidator
 from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.gate import Gate, GateLimits
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
 from proxy.web.forward.lookup_answers import rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
@@ -23,7 +24,6 @@ from proxy.web.forward.routes import (
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.errors import HttpRefused
-from proxy.web.http.gate import Gate, GateLimits
 from proxy.web.http.origins import host_of
 from proxy.web.http.paths import origin_form
 from tests.support.loops.clock import ManualClock
