@@ -141,10 +141,9 @@ def own_pages(
     status_file: str,
     metrics_pieces: Callable[[], Iterable[bytes]],
     readiness: Readiness,
-    renderings: Renderings | None = None,
 ) -> PageTable:
     """Return the pages that every proxy has."""
-    table = PageTable(renderings or Renderings())
+    table = PageTable()
 
     async def make_metrics() -> Content:
         return Content(200, metrics_pieces())

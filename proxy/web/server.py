@@ -20,7 +20,7 @@ from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
 from proxy.web.forward.gate import IN_WORK, Gate
-from proxy.web.forward.headers import Headers
+from proxy.web.forward.headers import Headers, finish
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
@@ -296,9 +296,7 @@ class Site:
         return self._finished(response)
 
     def _finished(self, response: web.Response) -> web.Response:
-        response.headers["Server"] = "pulsar-proxy"
-        for name, value in self._extra_headers:
-            response.headers[name] = value
+        finish(response.headers, self._extra_headers)
         return response
 
 

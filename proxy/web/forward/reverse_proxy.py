@@ -37,6 +37,7 @@ from proxy.web.forward.headers import (
     Headers,
     RequestLoop,
     UnsafeHeader,
+    finish,
     to_broker,
     to_client,
     without,
@@ -414,7 +415,7 @@ class ReverseProxy:
         if exchange.destination.care is Care.LOOKUP and answer.status == 200:
             return await self._pass_lookup(exchange, answer, headers)
         response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=CIMultiDict(headers))
-        self.finish_headers(response)
+        finish(response.headers, self._services.extra_headers)
         bodiless = exchange.method == "HEAD" or answer.status in _NO_BODY
         if answer.content_length is not None:
             # The answer to a HEAD has a length, too.
@@ -475,15 +476,9 @@ class ReverseProxy:
         if exchange.trusted:
             written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
-        self.finish_headers(response)
+        finish(response.headers, self._services.extra_headers)
         count_answer(self._services.counters, answer.status)
         return response
-
-    def finish_headers(self, response: web.StreamResponse) -> None:
-        """Add the headers that every answer gets, and hide the server's software."""
-        response.headers["Server"] = "pulsar-proxy"
-        for name, value in self._services.extra_headers:
-            response.headers[name] = value
 
 
 def _has_credentials(request: web.BaseRequest) -> bool:

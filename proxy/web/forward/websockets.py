@@ -389,7 +389,7 @@ class _CredentialsWatch:
             self._timer.cancel()
 
     def _wait(self, guard: Guard) -> None:
-        self._timer = asyncio.get_running_loop().call_later(guard.check_seconds, self._look, guard)
+        self._timer = asyncio.get_running_loop().call_later(guard.verifier.settings.refresh_seconds, self._look, guard)
 
     def _look(self, guard: Guard) -> None:
         if guard.expired(self._client):

@@ -4,8 +4,7 @@ Rule: credentials are verified before any work is done for them; a client's own 
 another principal, is ignored.
 """
 
-import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,17 +61,14 @@ class Guard:
     """The authentication of the web ports, with `authenticationEnabled`.
 
     `certificates`: a certificate is the credential of a request without a header; else such a request has none.
-    Credentials of clients that stay are looked at every `check_seconds`, by the wall clock `now`.
     """
 
     verifier: ClientAuthentication
-    certificates: bool = True
-    check_seconds: float = 60.0
-    now: Callable[[], float] = time.time
+    certificates: bool
 
     def expired(self, client: WebClient) -> bool:
         """Return whether the credentials of a client have expired since they were verified."""
-        return client.expires_at is not None and self.now() >= client.expires_at
+        return client.expires_at is not None and self.verifier.now() >= client.expires_at
 
     async def identified(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> WebClient:
         """Return the client with the role of its header or certificate; raises HttpRefused with 401, or 503 if busy."""
