@@ -69,7 +69,6 @@ class AdminServer(web.Server):
     def connection(self, slot: AdminSlot) -> AdminConnection:
         """Return a new connection, for the admin client in this slot."""
         made = AdminConnection(self, loop=self._loop, **self._kwargs)
-        made.longest_header = LONGEST_HEADER_BYTES
         made.slot = slot
         return made
 
