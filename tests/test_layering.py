@@ -94,13 +94,13 @@ OWN_WAITS: dict[str, tuple[set[str], str]] = {
     "proxy/requests/topic_lists/heap_crowds.py": ({"create_future"}, "the crowds of unproven readers"),
     "proxy/telemetry/heavy_hitters.py": ({"heapq"}, "the least counter"),
     "proxy/telemetry/refusals.py": ({"deque"}, "the last refusals"),
-    "proxy/web/admin/listener.py": ({"call_later"}, "time for a request, and for its answer"),
+    "proxy/web/admin/slots.py": ({"call_later"}, "time for a request, and for its answer"),
     "proxy/web/admin/profile.py": ({"create_future"}, "the end of a profile"),
     "proxy/web/admin/rates.py": ({"deque"}, "a window of samples"),
     "proxy/web/connection.py": ({"deque"}, "the requests that aiohttp has parsed"),
     "proxy/web/forward/bodies.py": ({"create_future"}, "waits until it is cancelled"),
     "proxy/web/forward/websockets.py": ({"call_later", "create_future"}, "the end of a tunnel; its credentials"),
-    "proxy/web/http/places.py": ({"call_at"}, "the next look while requests wait"),
+    "proxy/web/forward/places.py": ({"call_at"}, "the next look while requests wait"),
     "proxy/web/http/renderings.py": ({"call_later", "create_future"}, "one rendering for all; with SharedFetch"),
     "proxy/web/ui/minutes.py": ({"deque"}, "the samples of the last minutes"),
 }
@@ -402,14 +402,14 @@ def test_law_finds_arrows_that_point_up(importer: str, code: str, up: list[str])
 @each(
     ("importer", "code", "up"),
     [
-        ("proxy.web.http.gate", "import proxy.web.forward.headers", ["proxy.web.forward.headers"]),
+        ("proxy.web.http.paths", "import proxy.web.forward.headers", ["proxy.web.forward.headers"]),
         ("proxy.auth.own.oauth2", "from proxy.auth.providers.basic import B", ["proxy.auth.providers.basic"]),
         (
             "proxy.web.admin.views",
-            "import proxy.web.port\nimport proxy.web.http.gate\nimport proxy.web.admin.paging",
+            "import proxy.web.port\nimport proxy.web.http.paths\nimport proxy.web.admin.paging",
             [],
         ),
-        ("proxy.web.http.gate", "from proxy.web import port", ["proxy.web.port"]),
+        ("proxy.web.http.paths", "from proxy.web import port", ["proxy.web.port"]),
     ],
 )
 def test_law_finds_arrows_between_folders(importer: str, code: str, up: list[str]) -> None:

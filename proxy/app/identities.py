@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
+from proxy.auth.client_authentication import CheckSettings, ClientAuthentication
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.failures import SettingFault
 from proxy.auth.fairness_key import DisplayNames
@@ -26,7 +26,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.version import NAME
 
 if TYPE_CHECKING:
-    from proxy.auth.providers.registry import Authenticator
+    from proxy.auth.authenticator import Authenticator
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ def make_identities(
     loop_budget: LoopBudget,
     counters: Counters,
     log: Logger,
-    role_finder: RoleFinder | None = None,
+    role_finder: "Authenticator | None" = None,
 ) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
     # The limit is set with that of large frames before CONNECTED (`client_services.py`).
@@ -105,7 +105,8 @@ def _authenticator(
     config: Config, loop: asyncio.AbstractEventLoop, loop_budget: LoopBudget, counters: Counters, log: Logger
 ) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
-    from proxy.auth.providers.registry import AuthContext, build_authenticator
+    from proxy.auth.authenticator import AuthContext
+    from proxy.auth.providers.registry import build_authenticator
     from proxy.auth.settings import AuthenticationSettings
     from proxy.auth.signature_turns import SignatureTurns
 

@@ -32,7 +32,6 @@ from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
 from proxy.app.sockets import Sockets
-from proxy.auth.client_authentication import RoleFinder
 from proxy.brokers.pool import PoolLimits
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_log import ConnectionLog
@@ -68,6 +67,7 @@ from proxy.web.runtime_settings import RuntimeSettings
 if TYPE_CHECKING:
     from proxy.app.memory.nodes import Node
     from proxy.app.metrics.export import OtlpExport
+    from proxy.auth.authenticator import Authenticator
     from proxy.net.spill.spill import ListSpill
     from proxy.telemetry.events.log import EventLog
     from proxy.web.port import WebPort
@@ -82,7 +82,7 @@ class Proxy:
         self,
         config: Config,
         log: Logger,
-        role_finder: RoleFinder | None = None,
+        role_finder: "Authenticator | None" = None,
         event_sink: EventSink | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()

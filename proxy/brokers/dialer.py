@@ -259,7 +259,7 @@ class _Race:
         self,
         attempt: Callable[[str, BrokerAddress], Awaitable[socket.socket]],
         target: BrokerAddress,
-        at_once: int = ATTEMPTS_AT_ONCE,
+        at_once: int,
     ) -> None:
         self._attempt = attempt
         self._target = target

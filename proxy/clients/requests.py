@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from limiter.permit import Permit
 from protocol import commands
@@ -18,11 +18,11 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.clients.frame_memory import FramePermit
+from proxy.clients.session import ClientSession
 from proxy.core.counters import PREFIX, Counters, Declared, Number, counter_by, upstream
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
-from proxy.requests.client import TurnClient
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
@@ -108,18 +108,8 @@ class _WaitingList(NamedTuple):
     held: _Held
 
 
-class RequestingClient(TurnClient, Protocol):
-    """A client whose requests are served; the client, not its bound methods, is kept for each connection."""
-
-    def crashed(self, error: BaseException) -> None:
-        """Called with an exception of a request's task."""
-
-    def fewer_requests(self) -> None:
-        """Called when a request has ended."""
-
-
 class ClientRequests:
-    """Serves one client's requests until `close`.
+    """Serves one client's requests until `close`; the client, not its bound methods, is kept for each connection.
 
     Topic lists and GET_SCHEMA are served in tasks; the small requests wait without (`proxy.requests.forwarding`).
     """
@@ -137,7 +127,7 @@ class ClientRequests:
         "outstanding",
     )
 
-    def __init__(self, client: RequestingClient, services: RequestServices) -> None:
+    def __init__(self, client: ClientSession, services: RequestServices) -> None:
         self._client = client
         self._services = services
         # Most connections ask for nothing.

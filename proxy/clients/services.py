@@ -4,26 +4,23 @@ Rule: these classes hold references and numbers and make no decisions.
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.requests import RequestServices
-from proxy.clients.session import ClientSession
+from proxy.clients.sessions import Sessions
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.core.counters import BINARY_BYTES, Counters, Number, upstream
-from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.send_buffers import SendBuffers
 from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteWatch
 from proxy.relay.direct_mode import DirectMode
-from proxy.relay.engine import Relay
 
 # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
 MOST_OUTSTANDING: Final = 1000
@@ -52,32 +49,6 @@ class ClientLimits:
         )
 
 
-class SessionRegistry(Protocol):
-    """The list of all client connections, for reports of a connection."""
-
-    @property
-    def logs_connections(self) -> bool:
-        """Return whether connections have lines in the connection log."""
-
-    def credentials_came(self, session: ClientSession) -> None:
-        """Called when the client's CONNECT has come, and its credentials are checked."""
-
-    def handshake_done(self, session: ClientSession) -> None:
-        """Called when the client's CONNECT was accepted."""
-
-    def ended(self, session: ClientSession, cause: DisconnectCause) -> None:
-        """Called when the connection is gone."""
-
-    def watch_credentials(self, session: ClientSession | Relay, look: Callable[[], None]) -> None:
-        """Call `look` periodically while the connection lasts, because its credentials will expire."""
-
-    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
-        """Called when the client's socket belongs to `relay`; `is_known` tells whether its broker is a known one."""
-
-    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
-        """Called when a relayed client is gone."""
-
-
 BINARY_OPS: Final = upstream("binary_ops", "Commands of lookup-mode clients.")
 
 
@@ -98,7 +69,7 @@ class ClientServices:
     uploads: UploadWatch
     requests: RequestServices
     direct_mode: DirectMode
-    sessions: SessionRegistry
+    sessions: Sessions
     server_version: str
     writes: WriteWatch
     loop_budget: LoopBudget

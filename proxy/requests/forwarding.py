@@ -21,7 +21,7 @@ from limiter.fair_line import Entry
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress
@@ -138,9 +138,7 @@ class Forwarder:
 
     __slots__ = ("_counters", "_picks", "brokers", "deadlines", "pool", "ready", "turns")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: BrokerChoice, counters: Counters
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: Brokers, counters: Counters) -> None:
         self.pool = pool
         self.brokers = brokers
         self.turns = BrokerTurns(counters)

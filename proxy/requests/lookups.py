@@ -16,7 +16,7 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.pool import BrokerPool
 from proxy.brokers.target import BrokerAddress, parse_address
@@ -253,7 +253,7 @@ class LookupService:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
-        brokers: BrokerChoice,
+        brokers: Brokers,
         concurrency: AsyncSemaphore,
         counters: Counters,
         timeout_seconds: float,

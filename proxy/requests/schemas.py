@@ -18,7 +18,7 @@ from protocol.topic_list import OpaqueAnswer
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import NoShare, SchemaRequest
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.counters import Counters, counter
@@ -44,7 +44,7 @@ class SchemaService:
         self,
         loop: asyncio.AbstractEventLoop,
         pool: BrokerPool,
-        brokers: BrokerChoice,
+        brokers: Brokers,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
         counters: Counters,

@@ -6,6 +6,7 @@ start. A request on a web port delays Pulsar traffic by a few milliseconds at mo
 
 import asyncio
 import importlib
+import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -30,13 +31,13 @@ from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.forward.gate import Gate
 from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
-from proxy.web.forward.settings import METRICS_CONNECTIONS, CurrentTls, WebLimits, WebTargets
+from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
-from proxy.web.http.gate import Gate
 from proxy.web.pages import METRICS_PAGES, PageTable
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class WebParts:
     guard: Guard | None = None
     own: BrokerCredentials | None = None
     tls_server: "TlsStreams | None" = None
-    tls_client: CurrentTls | None = None
+    tls_client: Callable[[bool], ssl.SSLContext] | None = None
     names: DisplayNames = field(default_factory=DisplayNames)
     recorder: Recorder | None = None
     listening: ListeningSockets = field(default_factory=ListeningSockets)

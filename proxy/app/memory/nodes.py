@@ -28,9 +28,9 @@ from proxy.requests.lookups import KEPT_OF as LOOKUPS_KEPT
 from proxy.requests.reader_shares import AWAKE_PART
 from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, ESTIMATES_HEAP_PART, UNPROVEN_HEAP_PART
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
+from proxy.web.forward.places import LEFT_OF, LEFT_OF_LISTS
 from proxy.web.forward.replay_copies import SHARE as COPIES_PART
 from proxy.web.forward.settings import METRICS_CONNECTIONS, MOST_CONNECTIONS_A_SERVER, TUNNELS_PART
-from proxy.web.http.places import LEFT_OF, LEFT_OF_LISTS
 
 _MIB: Final = 1024 * 1024
 ITERATION_MILLIS: Final = round(1000 * ITERATION_SECONDS)

@@ -4,7 +4,8 @@ from typing import Final
 
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
-from proxy.auth.providers import registry as authentication
+from proxy.auth import authenticator
+from proxy.brokers import connection as broker_connection
 from proxy.brokers import discovery, resolver
 from proxy.brokers import gate as target_gate
 from proxy.brokers import pool as broker_pool
@@ -22,9 +23,9 @@ from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 from proxy.requests import broker_turns, forwarding, schemas
 from proxy.requests.topic_lists import service as list_service
 from proxy.requests.topic_lists import unproven
-from proxy.web.forward import answer_writer, replay_copies, topic_list_permits, upstreams
+from proxy.web.forward import answer_writer, gate, replay_copies, topic_list_permits, upstreams
 from proxy.web.http import errors as http_errors
-from proxy.web.http import gate, upgrades
+from proxy.web.http import upgrades
 
 __all__ = ["TRAFFIC_ROWS"]
 
@@ -49,7 +50,7 @@ def _sharing(sources: MetricSources) -> Readings:
 
 
 TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
-    authentication.RELOADS,
+    authenticator.RELOADS,
 
     list_service.ANSWERS,
     list_service.DUE,
@@ -165,13 +166,13 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     resolver.HANGING,
     dial_places.DIALS,
     dial_places.GIVEN_UP,
-    broker_pool.PAUSES,
+    broker_connection.PAUSES,
     broker_pool.OPEN_FAILURES,
     forwarding.FAILED,
     client_requests.REFUSED,
     target_gate.CREDENTIALS_WITHHELD,
-    broker_pool.UNANSWERED_QUESTIONS,
-    broker_pool.UNKNOWN_ANSWERS,
+    broker_connection.UNANSWERED_QUESTIONS,
+    broker_connection.UNKNOWN_ANSWERS,
     sessions.ACCEPTING_PAUSED,
     counters.ACCEPT_PAUSES,
     tls_failures.HANDSHAKES,

@@ -120,7 +120,7 @@ class TlsFiles:
         """Return the settings for the next connection to a broker."""
         return self._contexts["broker_client"].config
 
-    def broker_client(self, *, certificate: bool = True) -> ssl.SSLContext:
+    def broker_client(self, certificate: bool = True) -> ssl.SSLContext:
         """Return the context for the next https to a broker, which shows the proxy's certificate if asked to."""
         loaded = self._contexts["broker_client"]
         found = loaded.https if certificate else loaded.https_bare

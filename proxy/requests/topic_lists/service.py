@@ -29,7 +29,7 @@ from protocol.slabs import SlabPool
 from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.brokers.admitted_request import TopicListRequest
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
 from proxy.core.counters import Counters, counter, counter_by
@@ -134,7 +134,7 @@ class TopicListService:
         limiter: AsyncDualMemoryLimiter,
         queues: BrokerQueues,
         pool: BrokerPool,
-        brokers: BrokerChoice,
+        brokers: Brokers,
         slabs: SlabPool,
         pump: Pump,
         loop_budget: LoopBudget,

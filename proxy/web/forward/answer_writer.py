@@ -13,8 +13,8 @@ from proxy.core.counters import Counters, counter, counter_by
 from proxy.core.errors import DisconnectCause
 from proxy.net.sockets import untaken_bytes
 from proxy.net.write_watch import PROOF_BYTES, WriteProgress, WriteWatch
+from proxy.web.forward.uploads import Sample
 from proxy.web.http.endings import reset
-from proxy.web.http.places import Sample
 
 if TYPE_CHECKING:
     import asyncio

@@ -11,7 +11,7 @@ clients that are awake (`proxy.requests.reader_shares`), until the client has ta
 stands still.
 
 Clients of one network may take all that there is, and stand. So an eighth of each, of the connections to a broker that
-lists may have (`proxy.web.http.places`), of the slots and of that share, is kept for networks that hold nothing of it.
+lists may have (`places.py`), of the slots and of that share, is kept for networks that hold nothing of it.
 A list waits for its connection before its slot, or those that wait for connections to one broker would hold all slots.
 """
 

@@ -225,7 +225,7 @@ class Stage:
 async def staged(
     store: TopicStore | None = None,
     broker_port: int | None = None,
-    # A RoleFinder; as with broker_tls.
+    # In place of an Authenticator; as with broker_tls.
     role_finder: Any = None,
     # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
     broker_tls: Any = None,

@@ -154,7 +154,7 @@ def test_tokens_of_an_issuer_that_fails_are_asked_for_out_of_step() -> None:
             raise CredentialsUnavailable("ill")
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Ill(), crashed, budget())
+        credentials = OAuth2Credentials(Ill().fetch, crashed, budget())
         for _ in range(700):
             with pytest.raises(CredentialsUnavailable):
                 await credentials.current()
@@ -174,7 +174,7 @@ def test_tokens_that_were_fetched_together_are_renewed_out_of_step() -> None:
             return Token("token", life)
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Issuer(), crashed, budget())
+        credentials = OAuth2Credentials(Issuer().fetch, crashed, budget())
         while asyncio.get_running_loop().time() < 1000 + life:
             await credentials.current()
             await asyncio.sleep(5)

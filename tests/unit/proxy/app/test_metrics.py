@@ -17,7 +17,7 @@ from proxy.app.metrics.counters import BudgetLine, Counters
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.auth.providers import registry
+from proxy.auth import authenticator
 from proxy.clients.requests import ASKED
 from proxy.config.config import Config
 from proxy.core.counters import Declared
@@ -171,10 +171,10 @@ def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
 def test_logins_are_shown_under_names_of_upstream() -> None:
     setting = Setting()
     counters = setting.counters
-    counters[registry.SUCCESSES]["AuthenticationProviderTls", "tls"] += 1
-    counters[registry.FAILURES]["AuthenticationProviderToken", "token", "INVALID_TOKEN"] += 1
-    counters[registry.EXPIRED].value += 1
-    counters[registry.RELOADS]["refused"] += 1
+    counters[authenticator.SUCCESSES]["AuthenticationProviderTls", "tls"] += 1
+    counters[authenticator.FAILURES]["AuthenticationProviderToken", "token", "INVALID_TOKEN"] += 1
+    counters[authenticator.EXPIRED].value += 1
+    counters[authenticator.RELOADS]["refused"] += 1
     who = {"provider_name": "AuthenticationProviderToken", "auth_method": "token"}
     assert setting.value("pulsar_authentication_failures_total", **who, reason="INVALID_TOKEN") == 1
     who = {"provider_name": "AuthenticationProviderTls", "auth_method": "tls"}
