@@ -32,10 +32,10 @@ class AcquireLine:
 
     __slots__ = ("_aside", "_cap", "_cap_percent", "_capped", "_ledger", "_line", "_open_limit", "shares")
 
-    def __init__(self, ledger: Ledger, shares: bool, cap_percent: int) -> None:
+    def __init__(self, ledger: Ledger, shares: bool) -> None:
         self._ledger = ledger
         self.shares = shares
-        self._cap_percent = cap_percent
+        self._cap_percent = 100
         # An entry stands for an acquire that does not wait, while its turn is looked for.
         self._line: FairLine[AcquireWaiter | Entry[None]] = FairLine()
         # Keys and paths of sites that are parked; if nobody waits at one, it is in neither.

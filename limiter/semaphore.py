@@ -54,8 +54,8 @@ class AsyncSemaphore:
 
     `max_queue` bounds the acquires that wait (`<= 0`: no bound); growth is bounded by the permits held instead.
     `timeout_seconds` is the default for requests without a timeout; 0 means now or not at all. Both may be assigned at
-    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`; in turns,
-    one of `kept_of` parts of the limit is kept for keys that hold nothing. Not thread-safe. Source: PIP-442.
+    any time: waiters stay and keep their deadlines. `share_by_key`: see `set_sharing`; in turns, one of `kept_of` parts
+    of the limit is kept for keys that hold nothing. Not thread-safe. Source: PIP-442.
     """
 
     __slots__ = (
@@ -73,7 +73,6 @@ class AsyncSemaphore:
         clock: Clock,
         observer: WaitObserver | None = None,
         share_by_key: bool = False,
-        key_cap_percent: int = 100,
         kept_of: int = 0,
     ) -> None:
         self.name = name
@@ -83,7 +82,7 @@ class AsyncSemaphore:
         self.closed = False
         self._ledger = Ledger(limit, kept_of)
         self._counter = EventCounter(observer)
-        self._acquirers = AcquireLine(self._ledger, share_by_key, self._percent(key_cap_percent))
+        self._acquirers = AcquireLine(self._ledger, share_by_key)
         self._growers: FairLine[GrowWaiter] = FairLine()
         self._deadlines = Deadlines(clock, self._expire)
         self._waiting = 0  # acquires and growth
@@ -247,13 +246,10 @@ class AsyncSemaphore:
         Waiters stay, in the order of their arrival; deficits end with a change of the sharing. Raises ValueError for a
         cap outside 1 to 100. Source: docs/adr/0007.
         """
-        self._acquirers.set_sharing(share_by_key, self._percent(key_cap_percent))
+        if not 1 <= key_cap_percent <= 100:
+            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
+        self._acquirers.set_sharing(share_by_key, key_cap_percent)
         self._serve()
-
-    def _percent(self, cap: int) -> int:
-        if not 1 <= cap <= 100:
-            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {cap}")
-        return cap
 
     def close(self) -> None:
         """Refuse every later request and fail all waiters with PermitAcquireAlreadyClosed; a second call does nothing.
