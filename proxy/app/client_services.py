@@ -30,7 +30,6 @@ from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 
 if TYPE_CHECKING:
@@ -63,11 +62,6 @@ class ClientParts:
 def client_services(parts: ClientParts) -> ClientServices:
     """Return the services that all client connections share."""
     sockets, connect_frames = parts.sockets, parts.identities.connect_frames
-    handshakes, waits = _handshakes(parts)
-
-    def served() -> int:
-        return parts.memory.waiters_served() + waits.served_waiters
-
     return ClientServices(
         loop=parts.loop,
         shared=sockets.shared,
@@ -76,8 +70,8 @@ def client_services(parts: ClientParts) -> ClientServices:
         limits=ClientLimits.of(parts.config),
         direct=parts.memory.limiter.direct,
         frames=parts.memory.frames,
-        handshakes=handshakes,
-        uploads=UploadWatch(lambda: parts.writes.limits, served, parts.log),
+        handshakes=_handshakes(parts),
+        uploads=UploadWatch(lambda: parts.writes.limits.min_bytes_per_second),
         requests=_request_services(parts),
         direct_mode=_direct_mode(parts),
         sessions=parts.sessions,
@@ -97,18 +91,17 @@ def limit_handshakes(handshakes: AsyncSemaphore, authentication: ClientAuthentic
         authentication.holders.kept.memory.set_limit(limit)
 
 
-def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
-    """Return the memory of large frames before CONNECTED, in turns by address, and its observer.
+def _handshakes(parts: ClientParts) -> AsyncSemaphore:
+    """Return the memory of large frames before CONNECTED, in turns by address.
 
     The queue needs no bound of its own: each waiter is a connection that is not read.
     """
-    waits = LimiterMetrics(parts.loop.time)
     seconds = parts.config.seconds(Config.handshake_timeout_millis)
     handshakes = AsyncSemaphore(
-        "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=parts.loop, observer=waits.waited, share_by_key=True
+        "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=parts.loop, share_by_key=True
     )
     limit_handshakes(handshakes, parts.identities.clients, parts.config.handshake_bytes)
-    return handshakes, waits
+    return handshakes
 
 
 def make_recorder(

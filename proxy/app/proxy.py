@@ -407,7 +407,6 @@ class Proxy:
         yield lambda now: self.memory.slabs.trim()
         yield self._cycles.tick
         yield writes.sweep
-        yield self.services.uploads.sweep
         yield self.sockets.hangup.ended.sweep
         yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
         yield lambda now: requests.schemas.arriving.sweep(now, writes.limits.min_bytes_per_second)

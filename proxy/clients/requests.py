@@ -17,7 +17,6 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
-from proxy.clients.frame_memory import FramePermit
 from proxy.clients.session import ClientSession
 from proxy.core.counters import PREFIX, Counters, Declared, Number, counter_by, upstream
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
@@ -83,7 +82,7 @@ class _Held:
 
     __slots__ = ("large", "on_disk", "place", "slot")
 
-    def __init__(self, slot: Slot | None, large: FramePermit | None) -> None:
+    def __init__(self, slot: Slot | None, large: Permit | None) -> None:
         self.on_disk = False
         self.slot = slot
         self.place: Permit | None = None
@@ -141,7 +140,7 @@ class ClientRequests:
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
-    def serve(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float = 0.0) -> bool:
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, since: float = 0.0) -> bool:
         """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
 
         Topic lists beyond LISTS_AT_ONCE wait for their turn. The request has waited in line `since` then, if it has.
@@ -238,7 +237,7 @@ class ClientRequests:
 
     # --- topic lists ------------------------------------------------------------------------------
 
-    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float) -> bool:
+    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, since: float) -> bool:
         record = request_record(self._services.recorder, self._client)
         record.asks(command.getTopicsOfNamespace)
         arrived, held = since or self._services.loop.time(), _Held(None, large)

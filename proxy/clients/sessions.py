@@ -54,8 +54,6 @@ _QUIET: Final = frozenset(
         # Already logged, with the unsent bytes, by the write watch.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
-        # Already logged, with the key to change, by the upload watch.
-        DisconnectCause.SENDS_TOO_SLOWLY,
         # Already logged, with the reason, by the TLS handshake.
         DisconnectCause.TLS_HANDSHAKE_FAILED,
         DisconnectCause.NOT_TLS,

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 
 from limiter.errors import PermitAcquireError
 from limiter.fair_line import Entry
+from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.connection import BrokerConnection
@@ -35,13 +36,6 @@ from proxy.requests.client import ClientView
 # An iteration lets so many requests go on, some 30 us each: what makes them ready charges the loop's budget for them.
 READY_A_TURN: Final = 64
 FAILED: Final = counter_by("kind", "failed_requests", "Requests other than topic lists that got an error.")
-
-
-class Releasable(Protocol):
-    """Memory that a request holds (`proxy.clients.frame_memory.FramePermit`)."""
-
-    def release(self) -> None:
-        """Release the memory."""
 
 
 class LookupPlace(Protocol):
@@ -73,7 +67,7 @@ class RequestParts(NamedTuple):
     client: ClientView
     slot: LookupPlace
     owner: RequestOwner
-    large: Releasable | None
+    large: Permit | None
 
 
 class ReadyRequests:

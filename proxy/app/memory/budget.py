@@ -228,12 +228,11 @@ _CONNECTION_LINES: Final = (
          (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
     Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _DIRECT.name,
          (Part(MIB // HANDSHAKE_PART, (_DIRECT,)), Part(HANDSHAKE_BYTES, when=(_NO_DIRECT,))), Load.STORM),
-    # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
-    # Growth of a single frame at a time may overshoot, in each memory.
-    Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
+    # Growth of a single frame at a time may overshoot, in each of the two memories.
+    Line(nodes.FRAMES.label, "large requests", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
          divided_by=100),
     Line("frame_overshoot", "one large frame over its limit", Config.max_lookup_frame_bytes.name,
-         (Part(2 * LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
+         (Part(LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
           Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
     Line("writers", "books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
     Line("tls_connections", "TLS connections", _CLIENTS.name,

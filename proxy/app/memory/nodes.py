@@ -137,7 +137,7 @@ AWAKE: Final = Node(
 )  # fmt: skip
 FRAMES: Final = Node(
     "direct for large frames", PartOf(DIRECT, 1 / FRAMES_PART), "bytes", _NETWORK,
-    "frames wait unread; who stops sending meanwhile is refused",
+    "large frames after CONNECTED, beside it, wait unread; who stops sending meanwhile is refused", "large_questions",
 )  # fmt: skip
 SEND_BUFFERS: Final = Node(
     "large send buffers", Config.client_socket_send_memory_mb, "bytes", "",

@@ -113,15 +113,9 @@ class _Lanes:
 
 
 def _semaphore(limits: Limits, limit: int, queue: int, timeout: float, clock: LimiterClock) -> AsyncSemaphore:
-    return AsyncSemaphore(
-        "heap",
-        limit,
-        max_queue=queue,
-        timeout_seconds=timeout,
-        clock=clock,
-        share_by_key=limits.fairness != "fifo",
-        key_cap_percent=limits.key_cap_percent,
-    )
+    made = AsyncSemaphore("heap", limit, max_queue=queue, timeout_seconds=timeout, clock=clock)
+    made.set_sharing(limits.fairness != "fifo", limits.key_cap_percent)
+    return made
 
 
 class _Output:

@@ -149,7 +149,7 @@ class Desk:
             direct=direct,
             frames=direct,
             handshakes=direct,
-            uploads=UploadWatch(lambda: WriteLimits(20.0, 32768), lambda: 0, open_log()),
+            uploads=UploadWatch(lambda: 32768),
             requests=RequestServices(
                 loop,
                 self.counters,

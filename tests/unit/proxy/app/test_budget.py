@@ -81,7 +81,7 @@ def test_requests_passed_on_count_where_there_is_a_web_service_and_a_web_port() 
     ("key", "owner", "with_shares"),
     [
         ("maxTopicListInFlightHeapMemSizeMB", "decoded topic lists", 230),
-        # Beside direct memory there are the shares of large questions, a quarter, and of large CONNECTs, an eighth.
+        # Beside direct memory there are the shares of large requests, a quarter, and of large CONNECTs, an eighth.
         ("maxTopicListInFlightDirectMemSizeMB", "encoded topic lists", 305),
     ],
 )
