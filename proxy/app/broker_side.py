@@ -241,11 +241,10 @@ def _dialers(
 
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters)
     options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
-    of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
     return (
-        Dialer(loop, of_relays, seconds, tls, on_failed=failed, places=places),
+        Dialer(loop, sockets.options, seconds, tls, on_failed=failed, places=places),
         Dialer(loop, options, seconds, tls, preamble, failed),
     )

@@ -49,7 +49,7 @@ CHANGED: Final = {
     **{f"maxTopicListInFlight{kind}{PERMITS}TimeoutMillis": "5" for kind in ("Heap", "Direct")},
     **{f"maxTopicListInFlight{kind}{PERMITS}QueueSize": "5" for kind in ("Heap", "Direct")},
     "brokerWebServiceAllowedTargetPorts": "80", "httpProxyTimeout": "1500", "httpRequestsLimitEnabled": "true",
-    "httpRequestsMaxPerSecond": "70.0", "webServiceAllowedHosts": "127.0.0.1", "webServicePageReuseMillis": "1",
+    "httpRequestsMaxPerSecond": "70.0", "webServiceAllowedHosts": "127.0.0.1",
     "webServiceAllowedOrigins": "http://a.example", "maxConcurrentHttpRequests": "7",
     "brokerProxyConnectTimeoutMs": "2500", "brokerProxyReadTimeoutMs": "90000",
     "maxConcurrentInboundConnections": "700", "maxConcurrentInboundConnectionsPerIp": "7",

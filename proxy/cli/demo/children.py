@@ -39,9 +39,9 @@ class Child:
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path) -> None:
         self.module = module
-        self._output = directory / f"{module}.log"
+        self.log = directory / f"{module.rpartition('.')[2]}.log"
         paths = [str(_IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]
-        with self._output.open("wb") as output:
+        with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -102,7 +102,7 @@ class Child:
 
     def find(self, key: str) -> dict[str, Any] | None:
         """Return the first line of JSON with `key` in the output so far, or None."""
-        for text in self._output.read_text(errors="replace").splitlines():
+        for text in self.log.read_text(errors="replace").splitlines():
             try:
                 line = json.loads(text)
             except (ValueError, RecursionError):
@@ -113,7 +113,7 @@ class Child:
 
     def tail(self) -> str:
         """Return the last lines of the output."""
-        return "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def stop(self) -> None:
         """End the process: SIGTERM, and SIGKILL if it takes longer than STOP_SECONDS."""
