@@ -10,6 +10,7 @@ from protocol.proxy_header import ProxyHeader, encode
 from proxy.app.identities import Identities
 from proxy.app.sockets import Sockets
 from proxy.brokers import resolver
+from proxy.brokers.admin_port import AdminPort
 from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
@@ -217,7 +218,7 @@ def _list(
     if not urls:
         return None
     tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    question = ListQuestion(urls, config.cluster_name, identities.own, tls, sockets.load_connector)
+    question = ListQuestion(urls, config.cluster_name, AdminPort(identities.own, tls, sockets.load_connector))
 
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "list of brokers")

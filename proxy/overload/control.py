@@ -63,9 +63,7 @@ class OverloadControl:
         self._rates = parts.rates
         self._counters = parts.counters
         self._report = ThrottleReport(parts.log, parts.record)
-        self._watch = SignalWatch(
-            settings, parts.memory, parts.brokers, parts.owners, parts.off_loop, parts.counters, self._report
-        )
+        self._watch = SignalWatch(settings, parts, self._report)
         self._relays = PausedRelays(parts.relays, self._relay_failed)
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)

@@ -16,9 +16,9 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import CONNECTION_AT_REST_BYTES, REQUEST_BYTES, SLACK_PERCENT, UNFINISHED_BYTES
-from proxy.cli.demo.broker import raise_file_limit
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.clients.requests import LISTS_AT_ONCE
+from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.brokers.embedded.broker import EmbeddedBroker
@@ -49,7 +49,7 @@ LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
 @pytest.fixture(autouse=True)
 def many_files() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raise_file_limit()
+    raise_descriptor_limit()
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 

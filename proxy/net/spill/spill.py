@@ -5,13 +5,13 @@ The clock runs only while there are lists that could move. Without `topicListSpi
 
 import asyncio
 import math
-import resource
 from collections import deque
 from typing import Final, NamedTuple, Protocol, Self
 
 from limiter.permit import Permit
 from proxy.config.config import Config
 from proxy.core.counters import Counters, counter_by
+from proxy.core.descriptors import descriptor_limit
 from proxy.core.log import LinePace, Logger
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.directory import open_directory
@@ -290,8 +290,8 @@ class ListSpill:
 
 def most_files() -> int:
     """Return the bound of files: a quarter of the descriptors that this process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
+    limit = descriptor_limit()
+    return MOST_FILES if limit is None else min(MOST_FILES, limit // 4)
 
 
 def make_spill(

@@ -8,7 +8,12 @@ import sys
 from proxy.cli.main import main
 from proxy.web.http import renderings
 
-renderings.KEEP_SECONDS = 0.0  # type: ignore[misc]
+
+def run() -> int:
+    """Run the command line of this process."""
+    renderings.KEEP_SECONDS = 0.0  # type: ignore[misc]
+    return main()
+
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())
