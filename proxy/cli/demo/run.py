@@ -11,6 +11,7 @@ import signal
 import ssl
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,7 @@ SAMPLES_A_LINE: Final = 10
 _ERASE_LINE: Final = "\r\x1b[K"
 
 
-def run_demo(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace, _: Mapping[str, str]) -> int:
     """Run the demo and return its exit code."""
     try:
         topics = _checked(options)
