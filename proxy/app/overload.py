@@ -28,7 +28,8 @@ from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
     from proxy.overload.broker_questions import BrokerQuestions
-    from proxy.overload.control import OverloadControl, OverloadParts
+    from proxy.overload.control import OverloadControl
+    from proxy.overload.parts import OverloadParts
     from proxy.overload.relay_weights import RelayWeights
     from proxy.overload.report import Record
     from proxy.overload.samples import MemorySample, OwnerBytes
@@ -137,8 +138,8 @@ class OverloadSwitch:
                 self._ended = None
 
     def _parts(self, config: Config) -> "OverloadParts":
-        from proxy.overload.control import OverloadParts
         from proxy.overload.machine_memory import MachineMemory
+        from proxy.overload.parts import OverloadParts
 
         sources = self._sources
         return OverloadParts(

@@ -11,17 +11,15 @@ sample.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from proxy.brokers.admin_port import AdminRefused
 from proxy.core.tasks import TaskScope, spread
 from proxy.overload.broker_statistics import BrokerMemory
+from proxy.overload.parts import OverloadParts
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import BacklogSample, MemoryMonitor, MemorySample, Signals
+from proxy.overload.samples import BacklogSample, MemoryMonitor, Signals
 from proxy.overload.settings import OverloadSettings
-
-if TYPE_CHECKING:
-    from proxy.overload.control import OverloadParts
 
 # The longest pauses between questions: metrics of brokers are large answers.
 BROKER_SECONDS: Final = 3.5
@@ -32,7 +30,6 @@ BACKLOG_FAILURES_KEPT: Final = 2
 # A round of a thousand topics takes a minute; behind a broker that hangs they wait.
 MOST_BACKLOG_AGE: Final = 300.0
 
-OffLoop = Callable[[Callable[[], MemorySample | None]], Awaitable[MemorySample | None]]
 V = TypeVar("V")
 
 
@@ -78,7 +75,7 @@ class LastKnown(Generic[V]):
 class SignalWatch:
     """The signals in force."""
 
-    def __init__(self, settings: OverloadSettings, parts: "OverloadParts", report: ThrottleReport) -> None:
+    def __init__(self, settings: OverloadSettings, parts: OverloadParts, report: ThrottleReport) -> None:
         self._settings = settings
         self._parts = parts
         self._report = report

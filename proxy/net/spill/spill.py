@@ -66,7 +66,7 @@ class SpillSettings(NamedTuple):
         """Return the settings of a configuration."""
         return cls(
             config.topic_list_spill_max_mb * MIB,
-            100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key,
+            config.key_percent,
             PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis),
         )
 

@@ -11,8 +11,9 @@ import pytest
 from proxy.brokers.admin_port import AdminRefused
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from proxy.overload.control import OverloadControl, OverloadParts
+from proxy.overload.control import OverloadControl
 from proxy.overload.counters import OverloadCounters
+from proxy.overload.parts import OverloadParts
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot

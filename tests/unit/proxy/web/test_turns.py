@@ -272,7 +272,7 @@ async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
     clock: ChunkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A machine that stands still shall not end the answer before its last chunk.
-    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(60))
+    monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(60))
     sockets: Any = SimpleNamespace(loop_budget=clock.budget())
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
