@@ -10,6 +10,7 @@ from protocol.proxy_header import ProxyHeader, encode
 from proxy.app.identities import Identities
 from proxy.app.sockets import Sockets
 from proxy.brokers import resolver
+from proxy.brokers.admin_port import AdminPort
 from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers, BrokerSettings
@@ -217,7 +218,7 @@ def _list(
     if not urls:
         return None
     tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    question = ListQuestion(urls, config.cluster_name, identities.own, tls, sockets.load_connector)
+    question = ListQuestion(urls, config.cluster_name, AdminPort(identities.own, tls, sockets.load_connector))
 
     def crashed(error: BaseException) -> None:
         counters.internal_error(error, "list of brokers")
@@ -241,11 +242,10 @@ def _dialers(
 
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters)
     options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
-    of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
     return (
-        Dialer(loop, of_relays, seconds, tls, on_failed=failed, places=places),
+        Dialer(loop, sockets.options, seconds, tls, on_failed=failed, places=places),
         Dialer(loop, options, seconds, tls, preamble, failed),
     )

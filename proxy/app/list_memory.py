@@ -34,6 +34,7 @@ class MemorySettings:
     direct_queue: int
     direct_seconds: float
     fairness: str
+    share_by_key: bool
     key_percent: int
     unproven_percent: int
 
@@ -50,7 +51,8 @@ class MemorySettings:
                 Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
             ),
             fairness=config.topic_list_fairness,
-            key_percent=config.topic_list_max_memory_percent_per_key,
+            share_by_key=config.shares_by_key,
+            key_percent=config.key_percent,
             unproven_percent=config.topic_list_unproven_readers_memory_percent,
         )
 
@@ -106,7 +108,6 @@ class ListMemory:
         return heap.available + direct.available
 
     def _share(self, settings: MemorySettings) -> None:
-        share_by_key = settings.fairness != "fifo"
-        self.limiter.set_sharing(share_by_key, settings.key_percent)
-        # Networks take turns in the shares where all others are in one line: no cap goes with that.
-        self.unproven.set_sharing(True, settings.key_percent if share_by_key else 100)
+        self.limiter.set_sharing(settings.share_by_key, settings.key_percent)
+        # Networks take turns in the shares where all others are in one line.
+        self.unproven.set_sharing(True, settings.key_percent)

@@ -18,6 +18,7 @@ from proxy.app.sockets import Sockets
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.core.log import Logger
+from proxy.core.process_memory import SYSTEM_PATHS
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
 from proxy.overload.bounds import RECEIVED_BYTES
@@ -27,8 +28,8 @@ from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
     from proxy.overload.broker_questions import BrokerQuestions
-    from proxy.overload.control import OverloadControl, OverloadParts
-    from proxy.overload.machine_memory import MemoryFiles
+    from proxy.overload.control import OverloadControl
+    from proxy.overload.parts import OverloadParts
     from proxy.overload.relay_weights import RelayWeights
     from proxy.overload.report import Record
     from proxy.overload.samples import MemorySample, OwnerBytes
@@ -71,8 +72,8 @@ class OverloadSwitch:
         self.control: OverloadControl | None = None
         # The last one that ended, which may still be releasing connections and topics.
         self._ended: OverloadControl | None = None
-        # The files that say how much memory is in use; None: those of this machine. Read when a throttle is enabled.
-        self.memory_files: MemoryFiles | None = None
+        # The files that say how much memory is in use, read when a throttle is enabled.
+        self.memory_paths = SYSTEM_PATHS
 
     def apply(self, config: Config) -> None:
         """Start, change or end overload control, as a configuration wants it; nothing once it is closed."""
@@ -137,8 +138,8 @@ class OverloadSwitch:
                 self._ended = None
 
     def _parts(self, config: Config) -> "OverloadParts":
-        from proxy.overload.control import OverloadParts
-        from proxy.overload.machine_memory import MachineMemory, MemoryFiles
+        from proxy.overload.machine_memory import MachineMemory
+        from proxy.overload.parts import OverloadParts
 
         sources = self._sources
         return OverloadParts(
@@ -147,7 +148,7 @@ class OverloadSwitch:
             memory=MachineMemory(
                 is_sidecar=config.proxy_role == "sidecar",
                 socket_bytes=self._socket_bytes,
-                files=self.memory_files or MemoryFiles(),
+                paths=self.memory_paths,
             ),
             brokers=_questions(config, sources),
             owners=self.owners,
@@ -228,10 +229,11 @@ def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | N
     urls = WebTargets.of(config).brokers
     if not urls:
         return None
+    from proxy.brokers.admin_port import AdminPort
     from proxy.overload.broker_questions import BrokerQuestions
 
     tls = sources.sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    return BrokerQuestions(urls, sources.identities.own, tls, sources.sockets.load_connector)
+    return BrokerQuestions(urls, AdminPort(sources.identities.own, tls, sources.sockets.load_connector))
 
 
 def _record(recorder: Recorder | None) -> "Record | None":

@@ -45,7 +45,7 @@ def make_engines(
         return RelayEngines(small, unsent_bytes=unsent, threads=threads)
 
     # Only installations with the extension need these modules.
-    from proxy.relay.memory.windows import ReceiveWindows
+    from proxy.relay.memory.windows import can_unlock
     from proxy.relay.native_api import linger_millis
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.topic_slots import TopicSlots
@@ -53,12 +53,11 @@ def make_engines(
     module = extension.module
     assert module is not None
     slots = TopicSlots(loop.time, module.SlotBooks())
-    windows = ReceiveWindows(config.relay_receive_buffer_bytes) if config.relay_socket_bytes else None
+    narrow_windows = config.relay_socket_bytes > 0 and can_unlock()
 
     def make_pairs() -> "RelayEngine":
         limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
-        wide_window = windows.wide_bytes if windows is not None and windows.may_narrow else None
-        return cast("RelayEngine", module.RelayEngine(*limits, slots.books, wide_window))
+        return cast("RelayEngine", module.RelayEngine(*limits, slots.books, narrow_windows))
 
     native = NativeEngine(
         loop,
@@ -74,7 +73,7 @@ def make_engines(
         relay_log,
         config.relay_pool_bytes,
     )
-    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, windows=windows, threads=threads)
+    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)
     if config.relay_socket_bytes:
         found = SocketBound(
             config.relay_socket_bytes, engines.set_tight, native.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)

@@ -23,6 +23,7 @@ from proxy.app.reload import LiveChanges, LoadConfig, Reloader
 from proxy.cli.inherited import Inherited, Predecessor
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
+from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread
 from proxy.web.admin.sources import NotUndone, ProcessControl
@@ -48,7 +49,7 @@ async def run(
     proxy cannot start.
     """
     inherited = inherited or Inherited()
-    _raise_file_limit(log)
+    log.debug("file descriptors", limit=raise_descriptor_limit())
     if not config.core_dump_enabled:
         forbid_core_dumps()
     show_stacks_on_signals()
@@ -311,10 +312,3 @@ def forbid_core_dumps() -> None:
     # 1 and not 0: the kernel ignores 0 where core_pattern is a program (systemd-coredump), but starts none for 1; no
     # file is as small (fs/coredump.c). The hard limit stays: root can allow dumps of a running proxy by prlimit.
     resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard != resource.RLIM_INFINITY else 1, hard))
-
-
-def _raise_file_limit(log: Logger) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.debug("file descriptors", limit=hard)

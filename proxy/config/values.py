@@ -126,6 +126,16 @@ class ConfigValues(ConfigKeys):
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
 
     @property
+    def shares_by_key(self) -> bool:
+        """Whether keys take turns for memory; `fifo` serves all in one line, and no key has a share there."""
+        return self.topic_list_fairness != "fifo"
+
+    @property
+    def key_percent(self) -> int:
+        """Percent of a limit that one key may have."""
+        return self.topic_list_max_memory_percent_per_key if self.shares_by_key else 100
+
+    @property
     def handshake_bytes(self) -> int:
         """Limit for CONNECT commands above 4096 bytes, and for large credentials that are kept, each in bytes."""
         return self.direct_limit_bytes // HANDSHAKE_PART or HANDSHAKE_BYTES

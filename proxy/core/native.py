@@ -25,7 +25,7 @@ INSTALL: Final = f"pip install {DISTRIBUTION}=={VERSION}"
 # The option of commands that start a proxy, or look at what it would start with, where there is no extension.
 DO_WITHOUT: Final = "--without-extension"
 # The number of the interface between the extension and Python; both sides change it together.
-ENGINE_ABI: Final = 10
+ENGINE_ABI: Final = 11
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from proxy.relay.threads import NO_THREADS, RelayThreads
 
 if TYPE_CHECKING:
     from limiter.soft_pool import PoolRecord
-    from proxy.relay.memory.windows import ReceiveWindows
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.small_relay import SmallEngine
     from proxy.relay.socket_bound import SocketBound
@@ -38,14 +37,14 @@ class RelayEngines:
         slots: "TopicSlots | None" = None,
         *,
         unsent_bytes: int = 0,
-        windows: "ReceiveWindows | None" = None,
+        narrow_windows: bool = False,
         threads: RelayThreads = NO_THREADS,
     ) -> None:
         self._engine = engine
         self._unsent_bytes = unsent_bytes
         self.slots = slots
         self.native = native
-        self._windows = windows
+        self._narrow_windows = narrow_windows
         self.threads = threads
         # The kernel memory of all relayed sockets, at the last look.
         self.weighed = NO_SOCKET_MEMORY
@@ -56,8 +55,11 @@ class RelayEngines:
         """Return the relay of two connections."""
         for transport in (client, broker):
             bound_unsent(transport, self._unsent_bytes)
-        if self._windows is not None:
-            self._windows.begin(broker)
+        if self._narrow_windows:
+            # Only installations with the extension need this module.
+            from proxy.relay.memory.windows import narrow
+
+            narrow(broker)
         return self._engine.join(client, broker, order)
 
     def set_tight(self, tight: bool) -> None:

@@ -95,7 +95,6 @@ class WebPort:
         self._loop = asyncio.get_running_loop()
         self._limits = WebLimits.of(parts.config)
         self._gate = Gate(self._loop, self._limits.gate, self._rates, parts.log)
-        parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
         self._servers: list[HttpServer] = []
         self._client: aiohttp.ClientSession | None = None
@@ -238,7 +237,6 @@ class WebPort:
             self._services.list_permits.apply(limits.most_asked_lists)
         for site in self._sites:
             site.limits = limits
-        self._parts.pages.renderings.keep_seconds = limits.page_reuse_seconds
 
     async def close(self) -> None:
         """Stop listening and end all connections, within two seconds."""

@@ -36,7 +36,7 @@ async def pooled(**keys: Any) -> AsyncIterator[tuple[Stage, RawBroker]]:
     """Run a proxy whose relays share the smallest pool."""
     settings = {
         "relayMemoryPoolMB": 1, "relayBufferBytes": READ_BYTES, "relayUnsentBytes": UNSENT_BYTES,
-        "numIOThreads": THREADS, "relayReceiveBufferBytes": 128 * KIB,
+        "numIOThreads": THREADS,
     } | keys  # fmt: skip
     async with staged(**settings) as stage, raw_broker(greet) as broker:
         yield stage, broker

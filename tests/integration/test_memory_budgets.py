@@ -16,9 +16,9 @@ import pytest
 
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import CONNECTION_AT_REST_BYTES, REQUEST_BYTES, SLACK_PERCENT, UNFINISHED_BYTES
-from proxy.cli.demo.broker import raise_file_limit
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.clients.requests import LISTS_AT_ONCE
+from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.tasks import TaskScope
 from proxy.net.output import OVERSHOOT_BYTES
 from tests.support.brokers.embedded.broker import EmbeddedBroker
@@ -42,14 +42,14 @@ from tests.support.web.web_pages import Scrape, scrape
 
 KIB: Final = 1024
 QUIET_ROUNDS: Final = 20
-PAGE_MILLIS: Final = 1000
+QUIET_SECONDS: Final = 2.0
 LIMIT_KEY: Final = "maxTopicListInFlight{}MemSizeMB"
 
 
 @pytest.fixture(autouse=True)
 def many_files() -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raise_file_limit()
+    raise_descriptor_limit()
     yield
     resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
@@ -86,8 +86,7 @@ class Weighed(Running):
         """Scrape until these metrics stand still: the proxy has done with its clients all it will."""
 
         async def look() -> list[float]:
-            # A page is shown again for a while: not all looks may see the same one.
-            await asyncio.sleep(2 * PAGE_MILLIS / 1000 / QUIET_ROUNDS)
+            await asyncio.sleep(QUIET_SECONDS / QUIET_ROUNDS)
             at = await self.scrape()
             return [at(name) for name in names]
 
@@ -132,7 +131,6 @@ async def weighed(directory: Path, store: GeneratedTopics | None = None, **keys:
     unhurried = {
         "keepAliveIntervalSeconds": 3600,
         "tcpUserTimeoutMillis": 0,
-        "webServicePageReuseMillis": PAGE_MILLIS,
     }
     async with (
         EmbeddedBroker(store or GeneratedTopics(20, 100, 100)) as broker,

@@ -145,7 +145,6 @@
   "enableProxyStatsEndpoints": {"default": "true", "blankIsDefault": true, "dynamic": false},
   "authenticateMetricsEndpoint": {"default": "true", "blankIsDefault": true, "dynamic": false},
   "metricsServletTimeoutMs": {"default": "30000", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 3600000},
-  "webServicePageReuseMillis": {"default": "1000", "blankIsDefault": true, "dynamic": true, "least": 0, "most": 60000},
   "httpLookupPorts": {"default": "", "blankIsDefault": false, "dynamic": false},
   "webServiceHaProxyProtocolEnabled": {"default": "false", "blankIsDefault": true, "dynamic": false},
   "webServiceAllowedHosts": {"default": "*", "blankIsDefault": false, "dynamic": true},
@@ -155,7 +154,6 @@
   "clientSocketSendMemoryMB": {"default": "512", "blankIsDefault": true, "dynamic": true, "least": -1, "most": 1048576},
   "relayBufferBytes": {"default": "262144", "blankIsDefault": true, "dynamic": false, "least": 65536, "most": 16777216},
   "relayUnsentBytes": {"default": "131072", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 1073741824},
-  "relayReceiveBufferBytes": {"default": "0", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 1073741824},
   "relayMemoryPoolMB": {"default": "128", "blankIsDefault": true, "dynamic": false, "least": -1, "most": 1048576},
   "relaySocketMemoryMB": {"default": "512", "blankIsDefault": true, "dynamic": false, "least": -1, "most": 1048576},
   "numIOThreads": {"default": "", "blankIsDefault": false, "dynamic": false, "least": 1, "most": 1024},
@@ -199,7 +197,6 @@
   "eventLogIdentities": {"default": "hashed", "blankIsDefault": true, "dynamic": false},
   "eventLogSalt": {"default": "", "blankIsDefault": false, "dynamic": false, "secret": true},
   "eventLogBufferMB": {"default": "8", "blankIsDefault": true, "dynamic": false, "least": 1, "most": 1024},
-  "eventLogFileMaxAgeMillis": {"default": "60000", "blankIsDefault": true, "dynamic": false, "least": 1000, "most": 86400000},
   "eventLogFilesMaxTotalMB": {"default": "1024", "blankIsDefault": true, "dynamic": false, "least": 0, "most": 1073741824}
  },
  "budget": [
@@ -221,7 +218,7 @@
   {"owner": "TLS of the relay threads", "alternative": "", "dividedBy": 1, "parts": [{"each": 4, "times": ["relayReaders", "relayBufferBytes"], "when": [{"given": ["servicePortTls"]}]}, {"each": 131072, "times": ["relayReaders"], "when": [{"given": ["servicePortTls"]}]}, {"each": 4, "times": ["relayReaders", "relayBufferBytes"], "when": [{"key": "tlsEnabledWithBroker", "is": "^(?i)true$", "holds": true}]}, {"each": 131072, "times": ["relayReaders"], "when": [{"key": "tlsEnabledWithBroker", "is": "^(?i)true$", "holds": true}]}]},
   {"owner": "kernel send buffers", "alternative": "lookup or relay", "dividedBy": 1, "parts": [{"each": 2, "times": ["maxConcurrentInboundConnections", "clientSocketSendBufferBytes"], "when": [{"fact": "noSendMemory"}]}, {"each": 32768, "times": ["maxConcurrentInboundConnections"], "when": [{"fact": "sendMemory"}]}]},
   {"owner": "large kernel send buffers", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["clientSocketSendMemoryMB"], "when": [{"fact": "sendMemory"}]}]},
-  {"owner": "relays, both directions stalled", "alternative": "lookup or relay", "dividedBy": 1, "parts": [{"each": 2, "times": ["maxConcurrentInboundConnections", "relayBufferBytes"], "when": [{"fact": "noRelayPool"}]}, {"each": 3, "times": ["maxConcurrentInboundConnections", "relayUnsentBytes"], "when": [{"fact": "noRelaySocketBound"}]}, {"each": 2, "times": ["maxConcurrentInboundConnections", "relayReceiveBufferBytes"], "when": [{"fact": "noRelaySocketBound"}]}, {"each": 2097152, "times": ["maxConcurrentInboundConnections"], "when": [{"fact": "noRelaySocketBound"}, {"fact": "throttleActs"}]}]},
+  {"owner": "relays, both directions stalled", "alternative": "lookup or relay", "dividedBy": 1, "parts": [{"each": 2, "times": ["maxConcurrentInboundConnections", "relayBufferBytes"], "when": [{"fact": "noRelayPool"}]}, {"each": 3, "times": ["maxConcurrentInboundConnections", "relayUnsentBytes"], "when": [{"fact": "noRelaySocketBound"}]}, {"each": 2097152, "times": ["maxConcurrentInboundConnections"], "when": [{"fact": "noRelaySocketBound"}, {"fact": "throttleActs"}]}]},
   {"owner": "relay pool", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["relayMemoryPoolMB"], "when": [{"fact": "relayPool"}]}, {"each": 1, "times": ["relayReaders", "relayBufferBytes"], "when": [{"fact": "relayPool"}]}]},
   {"owner": "kernel memory of relayed sockets", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["relaySocketMemoryMB"], "when": [{"fact": "relaySocketBound"}]}]},
   {"owner": "ended connections, unsent bytes", "alternative": "", "dividedBy": 1, "parts": [{"each": 8388608, "times": [], "when": []}, {"each": 16384, "times": ["maxConcurrentInboundConnections"], "when": []}]},

@@ -256,7 +256,6 @@ _CONNECTION_LINES: Final = (
     Line("stalled_relays", "relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
           Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
-          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
           # Clients' receive buffers are set while a throttle acts.
           Part(2 * RECEIVED_BYTES, (_CLIENTS,), (Fact.NO_SOCKET_BOUND, Fact.THROTTLE_ACTS))),
          alternative=_LOOKUP_OR_RELAY),
@@ -387,7 +386,7 @@ class KernelLine(NamedTuple):
 KERNEL_LINES: Final = (
     KernelLine("relay_unsent", "unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
     KernelLine("relay_received_from_brokers", "received bytes of relays, from brokers",
-               Config.relay_receive_buffer_bytes, 1, receives=True),
+               _SOCKETS, 1, receives=True),
     KernelLine("relay_received_from_clients", "received bytes of relays, from clients",
                _SOCKETS, 1, receives=True, throttled=True),
 )  # fmt: skip

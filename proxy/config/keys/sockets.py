@@ -33,12 +33,6 @@ class SocketKeys:
         "(TCP_NOTSENT_LOWAT), on both sides of a relay from its start. 0: the kernel's choice, up to "
         "net.ipv4.tcp_wmem for each side.",
     )  # fmt: skip
-    relay_receive_buffer_bytes = Key(
-        "relayReceiveBufferBytes", 0, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
-        doc="Kernel receive buffer of a relay's socket towards its broker, set before it connects; the kernel doubles "
-        "the size. A bound for what a stalled consumer holds, and for the throughput of far brokers (docs/memory.md). "
-        "0: the kernel's choice, up to net.ipv4.tcp_rmem.",
-    )  # fmt: skip
     relay_memory_pool_mb = Key(
         "relayMemoryPoolMB", 128, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
         doc="Memory for bytes that relays have read and their receivers have not taken, in all (KIP-72). While it is "

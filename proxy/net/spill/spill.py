@@ -5,7 +5,6 @@ The clock runs only while there are lists that could move. Without `topicListSpi
 
 import asyncio
 import math
-import resource
 from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Self
@@ -13,6 +12,7 @@ from typing import Final, NamedTuple, Self
 from limiter.permit import Permit
 from proxy.config.config import Config
 from proxy.core.counters import Counters, counter_by
+from proxy.core.descriptors import descriptor_limit
 from proxy.core.log import LinePace, Logger
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.directory import open_directory
@@ -59,7 +59,7 @@ class SpillSettings(NamedTuple):
         """Return the settings of a configuration."""
         return cls(
             config.topic_list_spill_max_mb * MIB,
-            100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key,
+            config.key_percent,
             PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis),
         )
 
@@ -286,8 +286,8 @@ class ListSpill:
 
 def most_files() -> int:
     """Return the bound of files: a quarter of the descriptors that this process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
+    limit = descriptor_limit()
+    return MOST_FILES if limit is None else min(MOST_FILES, limit // 4)
 
 
 def make_spill(

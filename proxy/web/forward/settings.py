@@ -33,7 +33,6 @@ class WebLimits:
     exchange_seconds: float
     connect_seconds: float
     metrics_seconds: float
-    page_reuse_seconds: float
     most_asked_lists: int
     max_connections: int
     max_tunnels: int
@@ -60,7 +59,6 @@ class WebLimits:
             exchange_seconds=exchange_seconds,
             connect_seconds=config.seconds(Config.broker_proxy_connect_timeout_ms),
             most_asked_lists=config.topic_list_max_outstanding_per_broker,
-            page_reuse_seconds=config.seconds(Config.web_service_page_reuse_millis),
             metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
             max_connections=config.max_http_server_connections,
             max_tunnels=max(1, config.max_http_server_connections // TUNNELS_PART),

@@ -45,7 +45,6 @@ SLOW_READER_RCVBUF: Final = 4096
 DEFAULTS: Final = {
     "servicePort": "0",
     "webServicePort": "0",
-    "webServicePageReuseMillis": "0",
     "bindAddress": "127.0.0.1",
     "clusterName": "test",
     "brokerProxyAllowedTargetPorts": "*",

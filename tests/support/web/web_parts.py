@@ -47,7 +47,6 @@ def config(**overrides: str) -> Config:
         "brokerServiceURL": "pulsar://broker",
         "bindAddress": "127.0.0.1",
         "webServicePort": "0",
-        "webServicePageReuseMillis": "0",
     }
     given |= overrides
     return Config.load(overrides=given)
