@@ -30,8 +30,8 @@ WELL_BYTES_PER_SECOND: Final = 16 * 1024
 # Each is a descriptor.
 MOST_SOCKETS: Final = 1024
 # Without a limit by `maxConcurrentInboundConnections`.
-LEAST_BYTES: Final = 8 * 1024 * 1024
-A_CONNECTION_BYTES: Final = 16 * 1024
+LEAST_BYTES: Final = 4 * 1024 * 1024
+A_CONNECTION_BYTES: Final = 8 * 1024
 SOCKETS_A_TURN: Final = 50
 _DROP_BYTES: Final = 256 * 1024
 _DROPS_A_LOOK: Final = 4

@@ -42,7 +42,7 @@ FEW_OUTSTANDING: Final = 16
 LEAST_OUTSTANDING: Final = 2
 # When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
 CROWDED_SHARE: Final = 8
-FEW_WAITING: Final = 2
+FEW_WAITING: Final = 1
 
 
 class _Lookup(ForwardedRequest):

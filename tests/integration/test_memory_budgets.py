@@ -111,7 +111,7 @@ class Weighed(Running):
     def allowed(self, heap_mib: float, direct_mib: float, connections: int, largest_answer: int = 0) -> int:
         """Compute what the budget declares."""
         limits = round((100 + SLACK_PERCENT) / 100 * (heap_mib + direct_mib) * MIB)
-        return limits + CONNECTION_AT_REST_BYTES * connections + 2 * largest_answer
+        return limits + CONNECTION_AT_REST_BYTES * connections + largest_answer
 
 
 async def _pushed(client: AsyncClient, data: bytes) -> None:

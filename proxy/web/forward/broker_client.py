@@ -333,9 +333,13 @@ def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
 def write_at_once(transport: asyncio.WriteTransport) -> None:
     """Make a drained write one that has left user space, but for what TLS has sealed already.
 
-    With a mark of 0 uvloop never goes on after a write over TLS.
+    With a mark of 0 uvloop never goes on after a write over TLS. TLS reads no further ahead either: uvloop would keep
+    up to 256 KiB of ciphertext for a reader that stands still.
     """
     transport.set_write_buffer_limits(high=1)
+    # Only transports with TLS have it.
+    if (limit_reads := getattr(transport, "set_read_buffer_limits", None)) is not None:
+        limit_reads(high=1)
 
 
 def _unread(transport: asyncio.BaseTransport) -> bytes:
