@@ -5,18 +5,22 @@ its size: without a share the answer is passed over, the request waits for one, 
 """
 
 import asyncio
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
+from limiter.permit import Permit
+from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
+from protocol.frames import FrameHead
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
-from protocol.topic_list import OpaqueAnswer
+from protocol.topic_list import OpaqueAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
-from proxy.brokers.admitted_request import NoShare, SchemaRequest
+from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
@@ -35,6 +39,70 @@ from proxy.telemetry.refusals import RefusalLog, Stage
 GIVEN_UP: Final = counter(
     "schemas_given_up", "Schemas given up because a broker sent them too slowly while others waited for direct memory."
 )
+
+
+class NoShare(Exception):
+    """An answer was passed over because its client had no share for `memory_bytes`; it may be asked for again."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        super().__init__(f"no share of direct memory for {memory_bytes} bytes")
+        self.memory_bytes = memory_bytes
+
+
+class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
+    """A request for a schema; a direct permit covers the answer from before it is read until it is written.
+
+    An answer whose client has no share is passed over: the answers behind it, of clients that read, wait for no share.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        slabs: SlabPool,
+        max_bytes: int,
+        on_answer_begun: Callable[[], None],
+        direct: AsyncSemaphore,
+        key: Hashable,
+        share: AnswerShare,
+    ) -> None:
+        super().__init__(loop, slabs, CommandType.GET_SCHEMA_RESPONSE, max_bytes, on_answer_begun)
+        self._share = share
+        self._direct = direct
+        self._key = key
+        self.permit: Permit | None = None
+
+    def passes_over(self, head: FrameHead) -> Exception | None:
+        """Return the failure of an answer that is too large, or that its client has no share for."""
+        failure = super().passes_over(head)
+        if failure is None and not self._share.try_take(head.rest_bytes, heap_size(head.rest_bytes)):
+            failure = NoShare(heap_size(head.rest_bytes))
+        return failure
+
+    def try_admit(self, head: FrameHead) -> bool:
+        """Take a direct permit if there is one now."""
+        self.permit = self._direct.try_acquire(heap_size(head.rest_bytes), key=self._key)
+        return self.permit is not None
+
+    async def admit(self, head: FrameHead, timeout_seconds: float) -> None:
+        """Wait for a direct permit."""
+        cost = heap_size(head.rest_bytes)
+        self.permit = await self._direct.acquire(cost, key=self._key, timeout_seconds=timeout_seconds)
+
+    def make(self, head: FrameHead) -> OpaqueAnswer:
+        """Return the sink for the schema."""
+        return OpaqueAnswer(head, self._slabs)
+
+    def too_large(self, head: FrameHead) -> RequestFailed:
+        """Return the failure of a schema that is larger than a client accepts."""
+        return RequestFailed(
+            ServerError.NotAllowedError,
+            f"schema answer of {head.rest_bytes} bytes exceeds {self._max_bytes} (maxMessageSize)",
+        )
+
+    def release(self) -> None:
+        """Release the direct permit."""
+        if self.permit is not None:
+            self.permit.release()
 
 
 class SchemaService:

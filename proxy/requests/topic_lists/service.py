@@ -28,7 +28,6 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.discovery import BrokerChoice
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.target import BrokerAddress
@@ -52,6 +51,7 @@ from proxy.requests.topic_lists.groups import (
     reserve_first_ready,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
+from proxy.requests.topic_lists.question import ListQuestion
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
@@ -350,9 +350,7 @@ class TopicListService:
         queue = self._queues.queue(broker)
         slot = await group.acquire(queue.in_flight, 1)
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
-        max_bytes = self._queues.limits.max_answer_bytes
-        room = self._queues.room_for(queue, group)
-        pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
+        pending = ListQuestion(self._loop, self._slabs, self._queues, queue, group, heap, answer_begun)
         try:
             # Step 6: ask over a connection that has the principal of a client.
             group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
@@ -376,8 +374,7 @@ class TopicListService:
             raise
         finally:
             self.arriving.forget(pending)
-            # From here on the list's memory is the clients' doing, not the broker's.
-            room.release()
+            pending.release_room()
         group.question_answered()
         return answer
 
