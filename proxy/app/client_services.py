@@ -28,7 +28,7 @@ from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
-from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.events.recorder import Recorder, RecorderSettings
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
@@ -126,8 +126,8 @@ def make_recorder(
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        broker_queues,
-        memory.fairness_keys,
+        lambda: broker_queues.heap_queue_size,
+        RecorderSettings.of(config),
         lambda error: counters.internal_error(error, "event log"),
         later=loop.call_later,
     )

@@ -19,6 +19,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.clients.frame_memory import FramePermit
 from proxy.core.counters import PREFIX, Counters, Declared, Number, counter_by, upstream
+from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
@@ -27,7 +28,7 @@ from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, Recorder, request_record
+from proxy.telemetry.events.recorder import Recorder, RequestOrigin, RequestRecord
 from proxy.telemetry.refusals import RefusalLog
 
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
@@ -104,7 +105,7 @@ class _Held:
 class _WaitingList(NamedTuple):
     command: bytes
     arrived: float
-    record: NoRecord
+    record: RequestRecord | None
     held: _Held
 
 
@@ -205,8 +206,10 @@ class ClientRequests:
         kinds = self._list_tasks, self._schema_tasks, self._forwarded
         return sum(len(under_way) for under_way in kinds if under_way is not None)
 
-    def _reject(self, command: pb.BaseCommand) -> None:
+    def _reject(self, command: pb.BaseCommand, record: RequestRecord | None = None) -> None:
         services = self._services
+        if record is not None:
+            record.rejected(command.getTopicsOfNamespace)
         if command.type in REJECTED:
             services.counters[REJECTED[command.type]].value += 1
         services.counters[REFUSED]["too_many"] += 1
@@ -240,34 +243,33 @@ class ClientRequests:
         self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
             self._services.counters[ANSWERS]["cancelled"] += 1
-            if entry.record is NO_RECORD:
+            if entry.record is None:
                 entry.held.release()
             else:
                 # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
-                self._services.loop_budget.defer_cheap(partial(_record_waited, entry))
+                left = partial(_record_left, entry, entry.record, self._client.cause)
+                self._services.loop_budget.defer_cheap(left)
 
     # --- topic lists ------------------------------------------------------------------------------
 
     def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float) -> bool:
-        record = request_record(self._services.recorder, self._client)
-        record.asks(command.getTopicsOfNamespace)
+        client, recorder, record = self._client, self._services.recorder, None
+        if recorder is not None:
+            record = recorder.request(RequestOrigin(client.principal, client.name, client.client_version))
         arrived, held = since or self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups
             held.slot = lookups.try_begin(self._client, arrived, len(raw))
             if held.slot is None:
-                self._reject(command)
-                record.rejected()
+                self._reject(command, record)
                 return False
-            held.place = lookups.list_places.try_begin(role_of(self._client.principal))
+            held.place = lookups.list_places.try_begin(role_of(client.principal))
             if held.place is not None:
                 self.outstanding += 1
                 self._start_list(command, arrived, record, held)
                 return True
             held.give_back_slot()
         self.outstanding += 1
-        # The decoded form would be kept for as long as the request waits.
-        record.asks(None)
         self._let_wait(_WaitingList(raw, arrived, record, held))
         return True
 
@@ -289,7 +291,7 @@ class ClientRequests:
         under_way = self._lists_under_way
         return under_way < LISTS_AT_ONCE and under_way + self._lists_on_disk < LISTS_WITH_THOSE_ON_DISK
 
-    def _start_list(self, command: pb.BaseCommand, arrived: float, record: NoRecord, held: _Held) -> None:
+    def _start_list(self, command: pb.BaseCommand, arrived: float, record: RequestRecord | None, held: _Held) -> None:
         asked = ListRequest(
             self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held),
             behind=self._lists_under_way > 0,
@@ -308,8 +310,7 @@ class ClientRequests:
     def _list_ended(self, asked: ListRequest, held: _Held) -> None:
         if not asked.begun:
             # The client left in the iteration of the loop in which its request came.
-            self._services.counters[ANSWERS]["cancelled"] += 1
-            asked.record.cancelled()
+            self._services.topic_lists.cancelled(asked)
         if held.on_disk:
             self._lists_on_disk -= 1
         else:
@@ -334,13 +335,11 @@ class ClientRequests:
         raw, arrived, record, held = waiting_lists.popleft()
         self._note_waiting(waiting_lists, -1)
         command = commands.decode_command(raw)
-        record.asks(command.getTopicsOfNamespace)
         held.place = place
         if place is not None:
             held.slot = self._services.lookups.try_begin(self._client, arrived, len(raw))
             if held.slot is None:
-                self._reject(command)
-                record.rejected()
+                self._reject(command, record)
                 self._start_another()
                 self._ended(held)
                 return
@@ -377,10 +376,9 @@ class ClientRequests:
         self._client.fewer_requests()
 
 
-def _record_waited(waited: _WaitingList) -> None:
+def _record_left(waited: _WaitingList, record: RequestRecord, gone: DisconnectCause | None) -> None:
     try:
-        waited.record.asks(commands.decode_command(waited.command).getTopicsOfNamespace)
-        waited.record.cancelled()
+        record.cancelled(commands.decode_command(waited.command).getTopicsOfNamespace, gone)
     finally:
         # A question that cannot be decoded must not keep its memory.
         waited.held.release()

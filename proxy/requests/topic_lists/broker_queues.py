@@ -26,7 +26,6 @@ ESTIMATES_HEAP_PART: Final = 2
 ANSWERS_HEAP_PART: Final = 4
 # No room is kept for a broker that was not asked for so long: the broker may have left its name.
 LATELY_SECONDS: Final = 300.0
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +38,6 @@ class TopicListLimits:
     coalescing: bool
     share_by_key: bool
     key_cap_percent: int
-    unproven_readers_percent: int = 100
-    spill_limit_bytes: int = 0
     shared_by_role: bool = False
 
     @classmethod
@@ -53,8 +50,6 @@ class TopicListLimits:
             coalescing=config.topic_list_coalescing_enabled,
             share_by_key=config.topic_list_fairness != "fifo",
             key_cap_percent=config.topic_list_max_memory_percent_per_key,
-            unproven_readers_percent=config.topic_list_unproven_readers_memory_percent,
-            spill_limit_bytes=_MIB * config.topic_list_spill_max_mb if config.topic_list_spill_directory else 0,
             shared_by_role=config.topic_list_shared_by == "role",
         )
 

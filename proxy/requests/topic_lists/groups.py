@@ -22,8 +22,8 @@ from proxy.brokers.target import BrokerAddress
 from proxy.core.registry import Registry
 from proxy.net.pump import Body
 from proxy.requests.client import ClientView
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
-from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, TimelineStage
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.timeline import GroupTimeline, Step
 from proxy.telemetry.refusals import Stage
 
 
@@ -49,14 +49,6 @@ class SharedAnswer(Protocol):
 
     def close(self) -> None:
         """Release the list's memory: the last member has gone."""
-
-
-class PendingAnswer(Protocol):
-    """The answer to a question that is at a broker (`proxy.brokers.admitted_request.TopicListRequest`)."""
-
-    @property
-    def waits_for_memory(self) -> bool:
-        """Return whether the answer has begun and waits for its permit."""
 
 
 class GroupFailure(Exception):
@@ -139,7 +131,6 @@ class ListGroup:
     __slots__ = (
         "_cancel_work",
         "_groups",
-        "_pending",
         "_permits",
         "answer",
         "awake_until",
@@ -156,7 +147,7 @@ class ListGroup:
         "request",
         "share",
         "share_ends_when_standing",
-        "stage",
+        "step",
         "timeline",
         "turn",
         "unproven",
@@ -169,7 +160,6 @@ class ListGroup:
         broker: BrokerAddress,
         principal: Hashable,
         request: pb.CommandGetTopicsOfNamespace,
-        timeline: NoTimeline = NO_TIMELINE,
         *,
         unproven: bool = False,
     ) -> None:
@@ -189,17 +179,17 @@ class ListGroup:
         self.principal = principal
         self.by_role = False
         self.request = request
-        self.timeline = timeline
+        # Where the group stands; and since when, for the event log.
+        self.step = Step.JOINED
+        self.timeline: GroupTimeline | None = None
         self.members: dict[GroupMember, None] = {}
         self.predecessor: asyncio.Event | None = None
         self.begun = asyncio.Event()
         self.answer: SharedAnswer | None = None
-        self.stage = Stage.BROKER
         self.direct_since = 0.0
         self.direct_bytes = 0
         self._permits: list[Permit] = []
         self._cancel_work: Callable[[], object] | None = None
-        self._pending: PendingAnswer | None = None
 
     @property
     def first_member(self) -> GroupMember:
@@ -272,35 +262,21 @@ class ListGroup:
         self._cancel_work = cancel
 
     def work_over(self) -> None:
-        """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
+        """Forget the work: by its task a group would outlive its memory's permit."""
         self._cancel_work = None
+        if self.timeline is not None:
+            self.timeline.work_over()
 
-    def stands_at(self, stage: Stage, timeline_stage: int) -> None:
-        """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`timeline_stage`)."""
-        self.stage = stage
-        if self.timeline is not NO_TIMELINE:
-            self.timeline.enter(timeline_stage)
+    def stands_at(self, step: Step) -> None:
+        """Record which step the group has reached, for refusals and for the event log."""
+        self.step = step
+        if self.timeline is not None:
+            self.timeline.enter(step)
 
-    def stopped_at(self) -> Stage:
-        """Return which wait the group is in: an answer that waits to be read waits for heap memory."""
-        reads_later = self.stage is Stage.BROKER and self._pending is not None and self._pending.waits_for_memory
-        return Stage.HEAP if reads_later else self.stage
-
-    def question_asked(self, broker: BrokerAddress, pending: PendingAnswer) -> None:
-        """Record that the question is at `broker`, whose answer is `pending`."""
-        self.stands_at(Stage.BROKER, TimelineStage.UPSTREAM)
-        self.timeline.asked(broker)
-        self._pending = pending
-
-    def question_failed(self) -> None:
-        """Keep the wait in which the question failed, and forget the question."""
-        self.stage = self.stopped_at()
-        self._pending = None
-
-    def question_answered(self) -> None:
-        """Forget the question; its list waits for a client that reads."""
-        self._pending = None
-        self.stands_at(Stage.CLIENT_BUSY, TimelineStage.READER)
+    def heap_is(self, size: int | None) -> None:
+        """Record the size of the permit of heap memory, for the event log; None: it ends."""
+        if self.timeline is not None:
+            self.timeline.heap_is(size)
 
     def asks_again(self) -> None:
         """Begin anew, with a turn of those for unproven readers: no client of the group reads any more."""
@@ -311,12 +287,18 @@ class ListGroup:
     def direct_granted(self, now: float, size: int, permit: Permit) -> None:
         """Record that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
         self.direct_since, self.direct_bytes = now, size
-        self.stage = Stage.CLIENT_BUSY
-        self.timeline.direct_held(permit.size)
+        self.stands_at(Step.WRITE)
+        if self.timeline is not None:
+            self.timeline.direct_is(permit.size)
+
+    def direct_over(self) -> None:
+        """Record that the list holds no direct memory any more."""
+        if self.timeline is not None:
+            self.timeline.direct_is(None)
 
     def moved_to_disk(self) -> None:
         """Record that the list holds no direct memory any more: its members' clients may have their next lists."""
-        self.timeline.direct_over()
+        self.direct_over()
         for member in self.members:
             member.unreserve()
 
@@ -354,7 +336,7 @@ class ListGroup:
         self.end_share()
         if self.answer is not None:
             self.answer.close()
-            self.timeline.direct_over()
+            self.direct_over()
             return
         # A broker may keep the question for long, and no client is charged for it any more.
         self.key, self.request = GroupKey(), pb.CommandGetTopicsOfNamespace(namespace=self.request.namespace)
@@ -391,7 +373,7 @@ class ListGroups:
         by_role: bool = False,
         unproven: bool = False,
         since: float = 0.0,
-        record: NoRecord = NO_RECORD,
+        record: RequestRecord | None = None,
     ) -> tuple[ListGroup, GroupMember, bool]:
         """Return the request's group, its membership, and whether the group is new; without `share` it is always new.
 
@@ -403,8 +385,7 @@ class ListGroups:
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
-            timeline = record.new_timeline(broker, key.question, request)
-            group = ListGroup(self, key, broker, client.principal, request, timeline, unproven=unproven)
+            group = ListGroup(self, key, broker, client.principal, request, unproven=unproven)
             self.registry.add(group, since)
             if share:
                 group.by_role = by_role
@@ -413,7 +394,10 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = GroupMember(self.loop, client, request.request_id)
         group.members[member] = None
-        record.joined(group.timeline)
+        if record is not None:
+            if group.timeline is None:
+                group.timeline = record.new_timeline(broker, key.question or topic_list_question(request))
+            record.joined(group.timeline)
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:

@@ -18,6 +18,7 @@ from proxy.core.errors import OverLimit, RequestFailed
 from proxy.core.native import native_class
 from proxy.requests.topic_lists.broker_queues import BrokerQueue, BrokerQueues
 from proxy.requests.topic_lists.groups import ListGroup
+from proxy.telemetry.events.timeline import Step
 
 
 class ListQuestion(AdmittedRequest[TopicListAnswer]):
@@ -44,11 +45,20 @@ class ListQuestion(AdmittedRequest[TopicListAnswer]):
         self._heap = heap
         self._room: Permit | None = None
 
+    def passes_over(self, head: FrameHead) -> Exception | None:
+        """Return the failure of an answer that is too large; None: read it."""
+        if self._group.timeline is not None:
+            self._group.timeline.heap_actual_bytes = heap_size(head.rest_bytes)
+        return super().passes_over(head)
+
     def try_admit(self, head: FrameHead) -> bool:
         """Take room at the broker, and grow the heap permit to the answer's cost, if that is possible now."""
         needed = heap_size(head.rest_bytes)
         admitted = self._try_take_room(needed) and self._heap.try_update(needed)
-        self._group.timeline.response_begun(needed, self._heap.size, admitted=admitted)
+        if admitted:
+            self._is_read()
+        else:
+            self._group.stands_at(Step.GROWTH)
         return admitted
 
     def _try_take_room(self, needed: int) -> bool:
@@ -63,7 +73,11 @@ class ListQuestion(AdmittedRequest[TopicListAnswer]):
         if self._room is None and self._queues.several(self._queue):
             self._room = await self._group.acquire(self._queue.answers, needed, timeout_seconds=timeout_seconds)
         await self._heap.update(needed, timeout_seconds=max(0.0, deadline - self._loop.time()))
-        self._group.timeline.admitted(self._heap.size)
+        self._is_read()
+
+    def _is_read(self) -> None:
+        self._group.heap_is(self._heap.size)
+        self._group.stands_at(Step.READ)
 
     def release_room(self) -> None:
         """Release the room at the broker: from here on the list's memory is the clients' doing, not the broker's."""
@@ -72,12 +86,11 @@ class ListQuestion(AdmittedRequest[TopicListAnswer]):
 
     def make(self, head: FrameHead) -> TopicListAnswer:
         """Return the sink for the list; its names are counted if an event will have their number."""
-        counting, scanner = self._group.timeline.counts_names, native_class("TopicListScanner")
+        counting, scanner = self._group.timeline is not None, native_class("TopicListScanner")
         return TopicListAnswer(head, self._slabs, counting=counting, native=scanner)
 
     def too_large(self, head: FrameHead) -> RequestFailed:
         """Return the failure of a list above `topicListMaxAnswerBytes`."""
-        self._group.timeline.too_large(heap_size(head.rest_bytes))
         return OverLimit(
             ServerError.NotAllowedError,
             f"topic list of {head.rest_bytes} bytes exceeds the proxy's topicListMaxAnswerBytes ({self._max_bytes}):"

@@ -55,8 +55,8 @@ from proxy.requests.topic_lists.question import ListQuestion
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
-from proxy.telemetry.events.timeline import TimelineStage
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.timeline import Step
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
 
@@ -119,7 +119,7 @@ class ListRequest:
     client: ClientView
     request: pb.CommandGetTopicsOfNamespace
     arrived: float
-    record: NoRecord = NO_RECORD
+    record: RequestRecord | None = None
     on_disk: Callable[[], None] | None = None
     begun: bool = False
     behind: bool = False
@@ -199,28 +199,29 @@ class TopicListService:
         left_already = asked.client.gone
         if left_already:
             # The client left in the iteration of the loop in which its request came.
-            self._cancelled(asked)
+            self.cancelled(asked)
             return
         try:
             check_get_topics(asked.request)
             self._usage.asked(asked.request.namespace)
-            failure = await self._answer(asked)
-            if failure is None:
-                self._counters[ANSWERS]["answered"] += 1
-                asked.record.answered()
-            else:
-                self._fail(asked, failure)
+            ended = await self._answer(asked)
+            if isinstance(ended, Exception):
+                self._fail(asked, ended)
+                return
+            self._counters[ANSWERS]["answered"] += 1
+            if asked.record is not None:
+                asked.record.answered(asked.request, ended)
         except asyncio.CancelledError:
-            self._cancelled(asked)
+            self.cancelled(asked)
             raise
         except Exception as error:
             if asked.client.gone:
-                self._cancelled(asked)
+                self.cancelled(asked)
             else:
                 self._fail(asked, error)
 
-    async def _answer(self, asked: ListRequest) -> Exception | None:
-        """Write the answer; return the failure of the group, which its members share and so must not raise."""
+    async def _answer(self, asked: ListRequest) -> Exception | int:
+        """Write the answer, and return its bytes or the failure that the members of the group share: none raises it."""
         client, request, arrived = asked.client, asked.request, asked.arrived
         limits = self._queues.limits
         deadline = arrived + limits.request_timeout_seconds
@@ -238,7 +239,7 @@ class TopicListService:
         )  # fmt: skip
         group.behind = asked.behind and (new or group.behind)
         if new:
-            group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
+            group.work_started(self._scope.start(self._work(group), group.work_over))
             self._counters[GROUPS].value += 1
         else:
             self._counters[JOINED].value += 1
@@ -248,13 +249,13 @@ class TopicListService:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                await self._write(asked, answer, clock, group)
+                sent_bytes = await self._write(asked, answer, clock, group)
                 began = self._loop.time() if clock.stopped_at is None else clock.stopped_at
                 self._counters[DUE].value += 1
                 self._counters[PROMPT].value += began - arrived <= PROMPT_SECONDS
-                return None
+                return sent_bytes
         except TimeoutError as error:
-            raise GroupFailure(error, group.stopped_at()) from None
+            raise GroupFailure(error, group.step.stage) from None
         finally:
             if group.leave(member):
                 self._account(group, group.direct_since, group.direct_bytes)
@@ -267,14 +268,13 @@ class TopicListService:
         except Exception as error:
             # The traceback's frames keep the list alive after its permit was released.
             traceback.clear_frames(error.__traceback__)
-            self._settle_all(group, GroupFailure(error, group.stopped_at()))
+            self._settle_all(group, GroupFailure(error, group.step.stage))
         finally:
             if group.answer is None:
                 group.end_share()
             if group.unproven:
                 self._unproven.question_over(group)
             self._groups.ended(group)
-            group.work_over()
 
     async def _exchange(self, group: ListGroup) -> None:
         """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
@@ -299,20 +299,21 @@ class TopicListService:
         queue = self._queues.queue(group.broker)
         if group.unproven:
             await self._unproven.may_ask(group, queue, self._sizes.known(group.request))
-        group.stands_at(Stage.HEAP, TimelineStage.HEAP)
-        group.timeline.estimated(estimate)
+        group.stands_at(Step.HEAP)
+        if group.timeline is not None:
+            group.timeline.heap_estimate_bytes = estimate
         # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
         with (
             await group.acquire(queue.reservations, estimate) as reservation,
             await group.acquire(self._limiter.heap, estimate) as heap,
         ):
             began = self._loop.time()
-            group.timeline.heap_held(heap.size)
+            group.heap_is(heap.size)
             try:
                 await self._share(group, await self._ask(group, reservation, heap), heap)
             finally:
                 self._account(group, began, heap.requested)
-                group.timeline.heap_over()
+                group.heap_is(None)
 
     async def _ask(self, group: ListGroup, reservation: Permit, heap: Permit) -> TopicListAnswer:
         """Return the broker's answer; a question whose broker failed is asked once more, on another if there is one.
@@ -320,16 +321,16 @@ class TopicListService:
         Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
         """
         key = group.request.namespace
-        group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+        group.stands_at(Step.CONNECTION)
         broker = await self._brokers.usable(group.broker, key)
         try:
             return await self._ask_broker(broker, group, reservation, heap)
         except FAIL_OVER:
-            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+            group.stands_at(Step.CONNECTION)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters[ASKED_AGAIN].value += 1
             heap.try_update(self._sizes.initial_bytes)
-            group.timeline.heap_resized(heap.size)
+            group.heap_is(heap.size)
             return await self._ask_broker(broker, group, reservation, heap)
 
     async def _ask_broker(
@@ -346,14 +347,14 @@ class TopicListService:
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
     ) -> TopicListAnswer:
         # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
-        group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
+        group.stands_at(Step.SLOT)
         queue = self._queues.queue(broker)
         slot = await group.acquire(queue.in_flight, 1)
         answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
         pending = ListQuestion(self._loop, self._slabs, self._queues, queue, group, heap, answer_begun)
         try:
             # Step 6: ask over a connection that has the principal of a client.
-            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+            group.stands_at(Step.CONNECTION)
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
             self._groups.asked(group)
@@ -363,19 +364,18 @@ class TopicListService:
         except BaseException:
             slot.release()
             raise
-        group.question_asked(broker, pending)
+        group.stands_at(Step.QUESTION)
+        if group.timeline is not None:
+            group.timeline.broker = broker
         longest_wait = self._limiter.heap.timeout_seconds
         self.arriving.watch(pending, partial(self._queues.awaited, queue))
         try:
             # Step 7: the pending answer grows the heap permit. Step 8: the answer is decoded while it arrives.
             answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
-        except BaseException:
-            group.question_failed()
-            raise
         finally:
             self.arriving.forget(pending)
             pending.release_room()
-        group.question_answered()
+        group.stands_at(Step.READER)
         return answer
 
     async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
@@ -394,8 +394,9 @@ class TopicListService:
         if request_id != group.first_member.request_id:
             request_id = group.first_member.request_id
             size = answer.encoded_size(request_id)
-        group.stands_at(Stage.DIRECT, TimelineStage.DIRECT)
-        group.timeline.asks_direct(size, request_id)
+        group.stands_at(Step.DIRECT)
+        if group.timeline is not None:
+            group.timeline.direct_bytes = size
         group.share = await self._unproven.share_for(group, recipients, size, heap.size)
         direct = await group.acquire(self._limiter.direct, size)
         group.direct_granted(self._loop.time(), size, direct)
@@ -407,11 +408,11 @@ class TopicListService:
             )
         except BaseException:
             direct.release()
-            group.timeline.direct_over()
+            group.direct_over()
             raise
         group.answer.on_moved(partial(self._moved_to_disk, group))
         heap.release()
-        group.timeline.heap_over()
+        group.heap_is(None)
         if len(group.members) == 1:
             group.first_member.settle(group.answer)
         else:
@@ -423,25 +424,27 @@ class TopicListService:
         answer: SharedAnswer,
         clock: TaskClock,
         share: ReaderShare,
-    ) -> None:
-        """Write the list to a member's client, once that has taken its earlier lists."""
-        output, request_id = asked.client.output, asked.request.request_id
+    ) -> int:
+        """Write the list to a member's client, once that has taken its earlier lists; return the bytes of the frame."""
+        output, prefix = asked.client.output, answer.prefix(asked.request.request_id)
         on_moved = partial(_moved, asked, clock)
         answer.on_moved(on_moved)
         try:
             # Step 12: write the list. From its first byte only the rules for slow readers end it: no clock cuts a body.
-            await output.send_pumped(answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share)
+            await output.send_pumped(prefix, answer.body, self._pump, clock=clock, share=share)
         finally:
             answer.forget(on_moved)
             del clock, on_moved
         self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
-        asked.record.sent(request_id, answer.size)
+        return len(prefix) + answer.size
 
     # --- ends of requests and groups --------------------------------------------------------------
 
-    def _cancelled(self, asked: ListRequest) -> None:
+    def cancelled(self, asked: ListRequest) -> None:
+        """Count a request whose client has left."""
         self._counters[ANSWERS]["cancelled"] += 1
-        asked.record.cancelled()
+        if asked.record is not None:
+            asked.record.cancelled(asked.request, asked.client.cause)
 
     def _fail(self, asked: ListRequest, error: Exception) -> None:
         client, request = asked.client, asked.request
@@ -464,7 +467,8 @@ class TopicListService:
             self._counters[DUE].value += 1
         self._counters[ANSWERS][outcome] += 1
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
-        asked.record.failed(error)
+        if asked.record is not None:
+            asked.record.failed(request, error)
 
     def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
         for member in group.members:
@@ -499,8 +503,9 @@ class TopicListService:
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
         self._counters[ANSWER_BYTES].value += answer.size
-        if isinstance(found, CountingScanner):
-            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        if (timeline := group.timeline) is not None and isinstance(found, CountingScanner):
+            timeline.topic_count, timeline.name_bytes = found.topic_count, found.name_bytes
+            timeline.filtered, timeline.unchanged = found.filtered, not found.changed
         if found.changed:
             known = self._sizes.learn(group.request, heap_size(answer.size))
             self._unproven.learn(answer.size, known=known, chosen=group.request.HasField("topics_pattern"))
