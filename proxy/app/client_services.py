@@ -29,9 +29,9 @@ from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
 from proxy.telemetry.events.recorder import Recorder, RecorderSettings
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill

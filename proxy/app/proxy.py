@@ -55,9 +55,9 @@ from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.recorder import RecorderSettings
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener

@@ -11,9 +11,8 @@ from typing import Generic, TypeVar
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import FrameHead
-from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.slabs import SlabPool
+from protocol.slabs import SlabBody, SlabPool
 from protocol.topic_list import OpaqueAnswer
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.request import Decision, unexpected_answer
@@ -121,7 +120,7 @@ class AdmittedRequest(Generic[A]):
 
     # --- the connection's side --------------------------------------------------------------------
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Admit the answer, refuse it, or make the connection wait."""
         self._note_begun()
         if self.abandoned or self._turn.cancelled():

@@ -12,8 +12,8 @@ from typing import Protocol, TypeVar
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import FrameHead
-from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody
 from proxy.core.errors import DisconnectCause, RequestFailed
 
 # The connection of an owner (`proxy.brokers.connection.BrokerConnection`), which imports this module.
@@ -32,7 +32,7 @@ class BrokerRequest(Protocol):
 
     asked_at: float
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Decide about an answer whose size has become known."""
 
     def answered(self, command: pb.BaseCommand) -> None:
@@ -66,7 +66,7 @@ class SmallRequest:
         """
         raise NotImplementedError
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Refuse an answer that is too large for the request."""
         self.failed(
             RequestFailed(ServerError.UnknownError, f"the broker's answer of {head.frame_bytes} bytes is too large")

@@ -23,9 +23,11 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
+from proxy.requests.broker_turns import Asker
 from proxy.requests.client import TurnClient
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
-from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
+from proxy.requests.lookups import LookupService
+from proxy.requests.places import FEW_WAITING, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin, RequestRecord
@@ -144,7 +146,8 @@ class ClientRequests:
         # Most connections ask for nothing.
         self._list_tasks: TaskScope | None = None
         self._schema_tasks: TaskScope | None = None
-        self._forwarded: set[ForwardedRequest] | None = None
+        # The small requests, with the permits of large frames.
+        self._forwarded: dict[ForwardedRequest, FramePermit | None] | None = None
         # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
@@ -164,7 +167,7 @@ class ClientRequests:
         if since and lookups.too_late(since):
             self._refuse_late(command)
             return False
-        slot = lookups.try_begin(self._client, since, len(raw))
+        slot = lookups.try_begin(self._asker, since, len(raw))
         if slot is None:
             self._reject(command)
             return False
@@ -178,16 +181,16 @@ class ClientRequests:
             self._schema_tasks.start(work, partial(self._ended, _Held(slot, large)))
             return True
         if self._forwarded is None:
-            self._forwarded = set()
-        self._forwarded.add(lookups.start(command, RequestParts(self._client, slot, self, large)))
+            self._forwarded = {}
+        self._forwarded[lookups.start(command, RequestParts(self._client, slot, self))] = large
         return True
 
     def request_over(self, request: ForwardedRequest) -> None:
         """Called when a small request is over: release what it held, but its place among the lookups."""
         assert self._forwarded is not None
-        self._forwarded.discard(request)
-        if request.large is not None:
-            request.large.release()
+        large = self._forwarded.pop(request)
+        if large is not None:
+            large.release()
         self.outstanding -= 1
         self._client.fewer_requests()
 
@@ -199,6 +202,10 @@ class ClientRequests:
         if self._list_tasks is None:
             self._list_tasks = TaskScope(self._client.crashed)
         self._list_tasks.start(work, on_end)
+
+    @property
+    def _asker(self) -> Asker:
+        return self._client.network, id(self._client)
 
     @property
     def tasks(self) -> int:
@@ -259,7 +266,7 @@ class ClientRequests:
         arrived, held = since or self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups
-            held.slot = lookups.try_begin(self._client, arrived, len(raw))
+            held.slot = lookups.try_begin(self._asker, arrived, len(raw))
             if held.slot is None:
                 self._reject(command, record)
                 return False
@@ -337,7 +344,7 @@ class ClientRequests:
         command = commands.decode_command(raw)
         held.place = place
         if place is not None:
-            held.slot = self._services.lookups.try_begin(self._client, arrived, len(raw))
+            held.slot = self._services.lookups.try_begin(self._asker, arrived, len(raw))
             if held.slot is None:
                 self._reject(command, record)
                 self._start_another()

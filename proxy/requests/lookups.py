@@ -5,12 +5,8 @@ Each request gets one frame, failures included: an error never leaves a request 
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Final
 
-from limiter.clock import Clock
-from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
@@ -23,8 +19,8 @@ from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.counters import Counters
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.requests.broker_turns import Asker
-from proxy.requests.client import TurnClient
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
+from proxy.requests.places import KEPT_OF, ListPlaces, Slot
 from proxy.requests.validation import check_get_or_create_schema
 
 if TYPE_CHECKING:
@@ -35,14 +31,10 @@ MOST_ASKED: Final = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
 WAITED_TOO_LONG = "the proxy has more requests than it can serve in time"
 
-# This part of the places is kept for lookups and schemas, and then for connections that have FEW_OUTSTANDING of them,
-# fewer as it fills: so thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
-KEPT_OF: Final = 4
+# What of the places is kept (KEPT_OF) is for connections that have FEW_OUTSTANDING of them, fewer as it fills: so
+# thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
 FEW_OUTSTANDING: Final = 16
 LEAST_OUTSTANDING: Final = 2
-# When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
-CROWDED_SHARE: Final = 8
-FEW_WAITING: Final = 2
 
 
 class _Lookup(ForwardedRequest):
@@ -160,92 +152,6 @@ class _SchemaCreation(ForwardedRequest):
         self._request = None
 
 
-class Slot:
-    """Holds one of `maxConcurrentLookupRequests` until the request and every question asked for it are over.
-
-    A client that leaves does not end what a broker is still doing for it; otherwise a client could ask without bound by
-    connecting again and again.
-    """
-
-    __slots__ = ("_bytes", "_permit", "_size", "_users", "arrived", "asker")
-
-    def __init__(
-        self, permit: Permit, asker: Asker, arrived: float, held: "RequestBytes | None" = None, size: int = 0
-    ) -> None:
-        # The command's bytes, charged while they are held for a broker.
-        self._bytes, self._size = held, size
-        if held is not None:
-            held.hold(asker[0], size)
-        # The network and the connection that ask, by which requests take turns.
-        self.asker = asker
-        # From then on the request's time runs.
-        self.arrived = arrived
-        self._permit = permit
-        self._users = 1
-
-    def share(self) -> Callable[[], None]:
-        """Add a user; return the callable that ends its use, to be called exactly once."""
-        self._users += 1
-        return self.release
-
-    def release(self) -> None:
-        """End one use."""
-        self._users -= 1
-        if not self._users:
-            self._permit.release()
-            if self._bytes is not None:
-                self._bytes.release(self.asker[0], self._size)
-
-
-class ListPlaces:
-    """The places of topic lists that have begun, in turns by role, and the number of those that wait.
-
-    A list that waits, for an earlier list of its connection or a place, holds none of `maxConcurrentLookupRequests`:
-    otherwise a client that pipelines lists would take the places of all lookups. Lists that wait cost memory: once many
-    of all connections do, a connection may let few of its own wait, and is not read meanwhile.
-    """
-
-    __slots__ = ("_begun", "_limit", "waiting")
-
-    def __init__(self, limit: int, clock: Clock) -> None:
-        self._limit = limit
-        self._begun = AsyncSemaphore("lists", _share(limit), max_queue=0, timeout_seconds=0, clock=clock)
-        self.waiting = 0
-
-    def set_limit(self, limit: int) -> None:
-        """Change `maxConcurrentLookupRequests`; lists that have begun go on."""
-        self._limit = limit
-        self._begun.set_limit(_share(limit))
-
-    @property
-    def held(self) -> int:
-        """Count the lists that have begun."""
-        return self._begun.held
-
-    @property
-    def queue_size(self) -> int:
-        """Count the lists that wait for a place, of the first of their connections."""
-        return self._begun.queue_size
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether so many lists wait that no connection may let many wait."""
-        return self.waiting > self._limit // CROWDED_SHARE
-
-    def try_begin(self, role: Hashable) -> Permit | None:
-        """Return a place for a list of `role`; None if there is none, or others wait. The caller releases it."""
-        return self._begun.try_acquire(1, key=role)
-
-    async def begin(self, role: Hashable, seconds: float) -> Permit | None:
-        """Return a place for a list of `role`, or None if none was free in `seconds`. The caller releases it."""
-        # Turns cost something: nobody pays for them until a list has to wait.
-        self._begun.set_sharing(True, 100)
-        try:
-            return await self._begun.acquire(1, key=role, timeout_seconds=seconds)
-        except PermitAcquireError:
-            return None
-
-
 class LookupService:
     """Forwards small requests to brokers, over connections pooled by principal."""
 
@@ -292,7 +198,7 @@ class LookupService:
         free = limit - self._concurrency.held
         return free < limit // KEPT_OF and outstanding * limit >= FEW_OUTSTANDING * KEPT_OF * free
 
-    def try_begin(self, client: TurnClient, since: float, size: int = 0) -> Slot | None:
+    def try_begin(self, asker: Asker, since: float, size: int = 0) -> Slot | None:
         """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot.
 
         `size`: the bytes of the command, which the slot charges. The request has waited `since` then; 0.0: it has
@@ -301,7 +207,6 @@ class LookupService:
         permit = self._concurrency.try_acquire(1)
         if permit is None:
             return None
-        asker = client.network, id(client)
         return Slot(permit, asker, since or self._loop.time(), self.request_bytes, size)
 
     def too_late(self, since: float) -> bool:
@@ -358,7 +263,3 @@ class LookupService:
         if not url.startswith(scheme):
             raise RequestFailed(ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected {scheme}")
         return parse_address(url, "the broker's redirect", tls=self._tls)
-
-
-def _share(limit: int) -> int:
-    return max(1, limit - limit // KEPT_OF)

@@ -31,7 +31,7 @@ from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
 from proxy.requests.forwarding import FAILED
-from proxy.requests.lookups import Slot
+from proxy.requests.places import Slot
 from proxy.requests.reader_shares import AnswerShare, ReaderShares
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.refusals import RefusalLog, Stage

@@ -10,7 +10,7 @@ leaves. With the last member the group ends, whatever it waits for.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from limiter.errors import PermitAcquireTimeout
 from limiter.permit import Permit
@@ -20,35 +20,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.brokers.target import BrokerAddress
 from proxy.core.registry import Registry
-from proxy.net.pump import Body
 from proxy.requests.client import ClientView
+from proxy.requests.topic_lists.bodies import EncodedList
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import GroupTimeline, Step
 from proxy.telemetry.refusals import Stage
-
-
-class SharedAnswer(Protocol):
-    """An encoded topic list, ready to be written to any number of members (`proxy.requests.topic_lists.bodies`)."""
-
-    @property
-    def body(self) -> Body:
-        """Return the list, without the bytes that name a request."""
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes of the body."""
-
-    def prefix(self, request_id: int) -> bytes:
-        """Return the bytes before the body in the answer to `request_id`."""
-
-    def on_moved(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the list has moved to disk; at once if it has."""
-
-    def forget(self, listener: Callable[[], None]) -> None:
-        """Stop calling `listener`."""
-
-    def close(self) -> None:
-        """Release the list's memory: the last member has gone."""
 
 
 class GroupFailure(Exception):
@@ -98,7 +74,7 @@ class GroupMember:
         self.request_id = request_id
         self.reserved = False
         self.left = False
-        self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
+        self.outcome: asyncio.Future[EncodedList | Exception] = loop.create_future()
 
     def reserve(self) -> None:
         """Reserve the client's write lock for the list that memory is about to be asked for."""
@@ -111,7 +87,7 @@ class GroupMember:
             self.reserved = False
             self.client.output.write_lock.unreserve()
 
-    def settle(self, outcome: SharedAnswer | Exception) -> None:
+    def settle(self, outcome: EncodedList | Exception) -> None:
         """Set the outcome, unless the member has left or has one already."""
         # An error is set as a result, too: an exception raised in a thousand tasks would grow a thousand tracebacks.
         if not self.outcome.done():
@@ -185,7 +161,7 @@ class ListGroup:
         self.members: dict[GroupMember, None] = {}
         self.predecessor: asyncio.Event | None = None
         self.begun = asyncio.Event()
-        self.answer: SharedAnswer | None = None
+        self.answer: EncodedList | None = None
         self.direct_since = 0.0
         self.direct_bytes = 0
         self._permits: list[Permit] = []

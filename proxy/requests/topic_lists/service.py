@@ -39,14 +39,13 @@ from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
-from proxy.requests.topic_lists.bodies import encode, too_large_for
+from proxy.requests.topic_lists.bodies import EncodedList, encode, too_large_for
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
     GroupMember,
     ListGroup,
     ListGroups,
-    SharedAnswer,
     await_a_reader,
     reserve_first_ready,
 )
@@ -57,8 +56,8 @@ from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import Step
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
+from proxy.telemetry.usage import UsageTracker
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
@@ -421,7 +420,7 @@ class TopicListService:
     async def _write(
         self,
         asked: ListRequest,
-        answer: SharedAnswer,
+        answer: EncodedList,
         clock: TaskClock,
         share: ReaderShare,
     ) -> int:
@@ -470,7 +469,7 @@ class TopicListService:
         if asked.record is not None:
             asked.record.failed(request, error)
 
-    def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
+    def _settle_all(self, group: ListGroup, outcome: EncodedList | Exception) -> None:
         for member in group.members:
             self._loop_budget.defer_settling(group, partial(member.settle, outcome))
 

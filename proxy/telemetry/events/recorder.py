@@ -119,7 +119,7 @@ class Recorder:
         self.identities = identities
         self.crashed = crashed
         # Called with whole events.
-        self.put = sink.put
+        self.put = sink
         self._limiter = limiter
         self._heap_waiting = heap_waiting
         self._wall = wall

@@ -30,8 +30,8 @@ from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.outcomes import outcome_of
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, retry_after
 

@@ -23,7 +23,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.net.write_watch import WriteLock
 from proxy.requests.client import ClientView
-from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, SharedAnswer, await_a_reader
+from proxy.requests.topic_lists.bodies import EncodedList
+from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, await_a_reader
 from proxy.telemetry.events.timeline import Step
 from proxy.telemetry.refusals import Stage
 
@@ -383,7 +384,7 @@ class RealLimiter:
         size = self._need["direct_bytes"][leader]
         direct = await group.acquire(self.direct, size)
         span[1] = self._schedule.now
-        group.answer = cast(SharedAnswer, _Body(direct, len(group.members)))
+        group.answer = cast(EncodedList, _Body(direct, len(group.members)))
         heap.release()
         group.stands_at(Step.WRITE)
         for member in group.members:

@@ -42,8 +42,8 @@ from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder, RecorderSettings, RequestOrigin
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.raw_broker import CONNECTED
 from tests.support.clients.list_clients import ListClient, commands_in, turns
@@ -277,7 +277,7 @@ class ListStage:
         )
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
-            self.events,
+            self.events.put,
             EventIdentities(b"salt"),
             self.limiter,
             lambda: self.queues.heap_queue_size,
