@@ -5,7 +5,9 @@ Each request gets one frame, failures included: an error never leaves a request 
 """
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
@@ -35,6 +37,7 @@ WAITED_TOO_LONG = "the proxy has more requests than it can serve in time"
 # thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
 FEW_OUTSTANDING: Final = 16
 LEAST_OUTSTANDING: Final = 2
+_Request: TypeAlias = pb.CommandPartitionedTopicMetadata | pb.CommandGetOrCreateSchema
 
 
 class _Lookup(ForwardedRequest):
@@ -85,67 +88,59 @@ class _Lookup(ForwardedRequest):
         self._request = None
 
 
-class _PartitionMetadata(ForwardedRequest):
-    """Asks how many partitions a topic has."""
+class _Kind(NamedTuple):
+    """A kind of request that one question answers: its name, the answer's type, and how its frames are made."""
 
-    __slots__ = ("_request", "_request_id")
+    name: str
+    expected: CommandType
+    question: Callable[[Any, int], bytes]
+    refusal: Callable[[int, int, str], bytes]
+    check: Callable[[Any], None] | None = None
 
-    kind = "partition metadata"
 
-    def __init__(
-        self, service: "LookupService", parts: RequestParts, request: pb.CommandPartitionedTopicMetadata
-    ) -> None:
-        super().__init__(CommandType.PARTITIONED_METADATA_RESPONSE, service.forwarder, parts)
-        self._request: pb.CommandPartitionedTopicMetadata | None = request
+_PARTITION_METADATA: Final = _Kind(
+    "partition metadata",
+    CommandType.PARTITIONED_METADATA_RESPONSE,
+    commands.partition_metadata_request,
+    commands.partition_metadata_failed,
+)
+_SCHEMA_CREATION: Final = _Kind(
+    "get or create schema",
+    CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
+    partial(commands.forwarded_request, CommandType.GET_OR_CREATE_SCHEMA),
+    commands.error,
+    check_get_or_create_schema,
+)
+
+
+class _OneQuestion(ForwardedRequest):
+    """Asks how many partitions a topic has, or registers a schema; the broker's answer goes on as it came."""
+
+    __slots__ = ("_of", "_request", "_request_id", "kind")
+
+    def __init__(self, of: _Kind, forwarder: Forwarder, parts: RequestParts, request: _Request) -> None:
+        super().__init__(of.expected, forwarder, parts)
+        self.kind = of.name
+        self._of = of
+        self._request: _Request | None = request
         self._request_id = request.request_id
-
-    def question(self, request_id: int) -> bytes:
-        """Return the PARTITIONED_METADATA for the broker."""
-        assert self._request is not None
-        return commands.partition_metadata_request(self._request, request_id)
-
-    def answer(self, found: pb.BaseCommand) -> bytes:
-        """Return the broker's answer under the client's request id."""
-        return commands.relay_answer(found, self._request_id)
-
-    def refusal(self, failure: RequestFailed) -> bytes:
-        """Return the PARTITIONED_METADATA_RESPONSE of a request that failed."""
-        return commands.partition_metadata_failed(self._request_id, failure.code, failure.message)
-
-    def done(self) -> None:
-        """Forget the client's request."""
-        self._request = None
-
-
-class _SchemaCreation(ForwardedRequest):
-    """Registers a schema, or finds the schema registered."""
-
-    __slots__ = ("_request", "_request_id")
-
-    kind = "get or create schema"
-
-    def __init__(self, service: "LookupService", parts: RequestParts, request: pb.CommandGetOrCreateSchema) -> None:
-        super().__init__(CommandType.GET_OR_CREATE_SCHEMA_RESPONSE, service.forwarder, parts)
-        self._request: pb.CommandGetOrCreateSchema | None = request
-        self._request_id = request.request_id
-
-    def question(self, request_id: int) -> bytes:
-        """Return the GET_OR_CREATE_SCHEMA for the broker."""
-        assert self._request is not None
-        return commands.forwarded_request(CommandType.GET_OR_CREATE_SCHEMA, self._request, request_id)
 
     def check(self) -> None:
         """Raise RequestFailed for a request that no broker must get."""
-        assert self._request is not None
-        check_get_or_create_schema(self._request)
+        if self._of.check is not None:
+            self._of.check(self._request)
+
+    def question(self, request_id: int) -> bytes:
+        """Return the frame for the broker."""
+        return self._of.question(self._request, request_id)
 
     def answer(self, found: pb.BaseCommand) -> bytes:
         """Return the broker's answer under the client's request id."""
         return commands.relay_answer(found, self._request_id)
 
     def refusal(self, failure: RequestFailed) -> bytes:
-        """Return the ERROR of a request that failed."""
-        return commands.error(self._request_id, failure.code, failure.message)
+        """Return the answer of a request that failed."""
+        return self._of.refusal(self._request_id, failure.code, failure.message)
 
     def done(self) -> None:
         """Forget the client's request, which may be large."""
@@ -230,10 +225,10 @@ class LookupService:
         if command.type == CommandType.LOOKUP:
             started = _Lookup(self, parts, command.lookupTopic)
         elif command.type == CommandType.PARTITIONED_METADATA:
-            started = _PartitionMetadata(self, parts, command.partitionMetadata)
+            started = _OneQuestion(_PARTITION_METADATA, self.forwarder, parts, command.partitionMetadata)
         else:
             assert command.type == CommandType.GET_OR_CREATE_SCHEMA
-            started = _SchemaCreation(self, parts, command.getOrCreateSchema)
+            started = _OneQuestion(_SCHEMA_CREATION, self.forwarder, parts, command.getOrCreateSchema)
         started.begin(parts.slot.arrived + self._timeout_seconds)
         return started
 

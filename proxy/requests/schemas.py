@@ -6,7 +6,7 @@ its size: without a share the answer is passed over, the request waits for one, 
 
 import asyncio
 from collections.abc import Callable, Hashable
-from typing import Final
+from typing import Final, NamedTuple
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
@@ -105,6 +105,16 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
             self.permit.release()
 
 
+class _Asked(NamedTuple):
+    """A client's request on its way: its place among the lookups, its clock, and its share of direct memory."""
+
+    client: ClientView
+    request: pb.CommandGetSchema
+    slot: Slot
+    clock: TaskClock
+    share: AnswerShare
+
+
 class SchemaService:
     """Forward schema requests and write the broker's answer as it came, under the client's request id."""
 
@@ -147,71 +157,42 @@ class SchemaService:
             share = self._shares.for_answer(client.output, key)
             try:
                 with TaskClock(self._clocks, slot.arrived + self._timeout_seconds) as clock:
-                    await self._answer(client, request, slot, clock, share)
+                    await self._answer(_Asked(client, request, slot, clock, share))
             finally:
                 share.end()
         except Exception as error:
             if not client.gone:
                 self._fail(client, request, error)
 
-    async def _answer(
-        self,
-        client: ClientView,
-        request: pb.CommandGetSchema,
-        slot: Slot,
-        clock: TaskClock,
-        share: AnswerShare,
-    ) -> None:
-        memory_bytes = await self._lacking(client, request, slot, clock, share)
+    async def _answer(self, asked: _Asked) -> None:
+        memory_bytes = await self._lacking(asked)
         if memory_bytes is None:
             return
         # A client waits for one share at a time, whatever it asks for.
-        async with client.output.answer_line:
+        async with asked.client.output.answer_line:
             while memory_bytes is not None:
-                await share.wait(memory_bytes)
-                memory_bytes = await self._lacking(client, request, slot, clock, share)
+                await asked.share.wait(memory_bytes)
+                memory_bytes = await self._lacking(asked)
 
-    async def _lacking(
-        self,
-        client: ClientView,
-        request: pb.CommandGetSchema,
-        slot: Slot,
-        clock: TaskClock,
-        share: AnswerShare,
-    ) -> int | None:
+    async def _lacking(self, asked: _Asked) -> int | None:
         """Answer the request and return None, or return the memory that it needs a share for."""
         try:
-            await self._ask(client, request, slot, clock, share)
+            await self._ask(asked)
         except NoShare as passed_over:
             return passed_over.memory_bytes
         return None
 
-    async def _ask(
-        self,
-        client: ClientView,
-        request: pb.CommandGetSchema,
-        slot: Slot,
-        clock: TaskClock,
-        share: AnswerShare,
-    ) -> None:
+    async def _ask(self, asked: _Asked) -> None:
         broker = await self._brokers.pick()
         try:
-            await self._exchange(client, broker, request, slot, clock, share)
+            await self._exchange(asked, broker)
         except FAIL_OVER:
-            if client.gone:
+            if asked.client.gone:
                 return
-            broker = await self._brokers.pick(avoid=broker)
-            await self._exchange(client, broker, request, slot, clock, share)
+            await self._exchange(asked, await self._brokers.pick(avoid=broker))
 
-    async def _exchange(
-        self,
-        client: ClientView,
-        broker: BrokerAddress,
-        request: pb.CommandGetSchema,
-        slot: Slot,
-        clock: TaskClock,
-        share: AnswerShare,
-    ) -> None:
+    async def _exchange(self, asked: _Asked, broker: BrokerAddress) -> None:
+        client, request, slot, clock, share = asked
         connection = await self._pool.connection(PoolKey(broker, client.principal, Purpose.SCHEMAS))
         limiter, slabs = self._limiter, self._slabs
         key = self._fairness_keys.key(client, namespace_of(request.topic))
@@ -220,12 +201,8 @@ class SchemaService:
         connection.ask(question, request_id, commands.forwarded_request(CommandType.GET_SCHEMA, request, request_id))
         try:
             answer = await self._arrived(question, connection)
-            await client.output.send_body(
-                answer.prefix(request.request_id),
-                answer.consume(),
-                clock=clock,
-                share=share,
-            )
+            prefix = answer.prefix(request.request_id)
+            await client.output.send_body(prefix, answer.consume(), clock=clock, share=share)
         finally:
             question.release()
 

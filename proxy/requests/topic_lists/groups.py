@@ -371,9 +371,8 @@ class ListGroups:
         member = GroupMember(self.loop, client, request.request_id)
         group.members[member] = None
         if record is not None:
-            if group.timeline is None:
-                group.timeline = record.new_timeline(broker, key.question or topic_list_question(request))
-            record.joined(group.timeline)
+            question = key.question or topic_list_question(request)
+            group.timeline = record.joined(group.timeline, broker, question)
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:

@@ -8,7 +8,7 @@ held, so reading it is within `write_us`. `response_bytes` are those of all the 
 """
 
 from proxy.core.errors import DisconnectCause
-from proxy.telemetry.events.recorder import Record, Recorder, RequestOrigin
+from proxy.telemetry.events.recorder import End, Record, Recorder, RequestOrigin
 from proxy.telemetry.events.timeline import Step, Timeline
 
 __all__ = ["DirectRecord"]
@@ -46,8 +46,8 @@ class DirectRecord(Record):
     def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
         """Make the event, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""
         try:
-            path, until_ns = (self._path, self._moment[0]), self._recorder.now()
-            event = self._event(kind, self._namespace, path, until_ns, outcome, gone=gone)
+            end = End(outcome, self._recorder.now(), gone=gone)
+            event = self._event(kind, self._namespace, (self._path, self._moment[0]), end)
             if self._over_http and event["upstream_us"] is None:
                 event["upstream_us"] = 0
             event["response_bytes"] = response_bytes

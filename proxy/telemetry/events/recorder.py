@@ -29,7 +29,7 @@ from proxy.telemetry.events.identities import EventIdentities, bounded
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
 from proxy.telemetry.events.timeline import STAGE_FIELDS, GroupTimeline, Timeline
 
-__all__ = ["Moment", "Record", "Recorder", "RecorderSettings", "RequestOrigin", "RequestRecord"]
+__all__ = ["End", "Moment", "Record", "Recorder", "RecorderSettings", "RequestOrigin", "RequestRecord"]
 
 _MIB: Final = 1024 * 1024
 _MODES: Final = pb.CommandGetTopicsOfNamespace.Mode
@@ -44,6 +44,7 @@ MOST_ITERATIONS: Final = 10_000
 # recorder in the processor's caches. 64 of them hold the loop up for about a millisecond.
 TOGETHER: Final = 64
 LONGEST_WAIT_SECONDS: Final = 0.1
+_NO_REQUEST: Final = pb.CommandGetTopicsOfNamespace()
 # The value of each field when nothing is known, in the order of the schema.
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
@@ -212,6 +213,15 @@ class Recorder:
         return event
 
 
+class End(NamedTuple):
+    """How a request ended, and when; `stage`: where, None: where it stands; `gone`: why its client left, if it did."""
+
+    outcome: str
+    at_ns: int
+    stage: str | None = None
+    gone: DisconnectCause | None = None
+
+
 class Record:
     """A request from its arrival on, until it ends in an event."""
 
@@ -227,39 +237,32 @@ class Record:
         kind: str,
         namespace: str,
         path: tuple[Timeline, int] | None,
-        until_ns: int,
-        outcome: str,
-        stage: str | None = None,
-        gone: DisconnectCause | None = None,
+        end: End,
     ) -> dict[str, object]:
-        """Return the event of a request that ended then.
-
-        `path`: its timeline, and since when it stands there, None: it never did. `stage` is where it ended, None: where
-        it stands. `gone`: why a client has left, if the outcome is cancelled.
-        """
+        """Return the event; `path`: the request's timeline, and since when it stands there, None: it never did."""
         at_us = self._moment[0] // 1000
         event = self._recorder.begun(self._moment, kind, self._origin, namespace)
-        event["total_us"] = until_ns // 1000 - at_us
-        event["outcome"] = outcome
+        event["total_us"] = end.at_ns // 1000 - at_us
+        event["outcome"] = end.outcome
         last = 0
         if path is None:
             event[STAGE_FIELDS[0]] = event["total_us"]
         else:
             timeline, since_ns = path
-            took, last = timeline.took(since_ns, until_ns)
+            took, last = timeline.took(since_ns, end.at_ns)
             took[0] = since_ns // 1000 - at_us
             event.update(zip(STAGE_FIELDS, took, strict=True))
             event["direct_bytes"] = timeline.direct_bytes
-        if outcome != "ok":
-            event["outcome_stage"] = stage or STAGES[last]
-        if outcome == "cancelled":
+        if end.outcome != "ok":
+            event["outcome_stage"] = end.stage or STAGES[last]
+        if end.outcome == "cancelled":
             event["cancelled_after_us"] = event["total_us"]
-            event["close_cause"] = close_cause_of(gone)
+            event["close_cause"] = close_cause_of(end.gone)
         return event
 
 
 class RequestRecord(Record):
-    """The notes about one request of the binary port; `is_over` once the request's end is noted.
+    """The notes about one request of the binary port.
 
     The first of `answered`, `failed`, `rejected` and `cancelled` notes the end, and any other does nothing. The event
     of an answered request is made after that, when nothing about the request changes any more.
@@ -267,107 +270,94 @@ class RequestRecord(Record):
 
     __slots__ = (
         "_carries_cost",
+        "_coalesced",
+        "_end",
         "_joined_ns",
         "_made",
         "_request",
         "_response_bytes",
         "_timeline",
-        "_until_ns",
-        "coalesced",
-        "is_over",
     )
 
     def __init__(self, recorder: Recorder, origin: RequestOrigin) -> None:
         super().__init__(recorder, origin)
-        self._request: pb.CommandGetTopicsOfNamespace | None = None
         self._timeline: GroupTimeline | None = None
         self._joined_ns = 0
+        # The question and the end, once the request is over.
+        self._request = _NO_REQUEST
+        self._end: End | None = None
         self._response_bytes: int | None = None
         self._made: dict[str, object] | None = None
         self._carries_cost = False
-        self._until_ns = 0
-        self.coalesced = False
-        self.is_over = False
+        self._coalesced = False
 
-    def new_timeline(self, broker: object, question: bytes) -> GroupTimeline:
-        """Return the timeline of a group that this request begins."""
-        return self._recorder.new_timeline(broker, question)
-
-    def joined(self, timeline: GroupTimeline) -> None:
-        """Record the timeline of the request's group: from now on the request stands where its group does."""
-        self._timeline = timeline
-        self.coalesced = timeline.joined()
+    def joined(self, timeline: GroupTimeline | None, broker: object, question: bytes) -> GroupTimeline:
+        """Stand where the request's group does from now on; return its timeline, which begins if there is none."""
+        self._timeline = timeline or self._recorder.new_timeline(broker, question)
+        self._coalesced = self._timeline.joined()
         self._joined_ns = self._recorder.now()
+        return self._timeline
 
     def answered(self, request: pb.CommandGetTopicsOfNamespace, response_bytes: int) -> None:
         """Record that the kernel has all of the list, in a frame of so many bytes."""
-        self._request, self._response_bytes = request, response_bytes
-        self._end(request, "ok")
+        self._response_bytes = response_bytes
+        self._over(request, "ok")
 
     def failed(self, request: pb.CommandGetTopicsOfNamespace, error: Exception) -> None:
         """Record that an error was sent to the client."""
         at_the_frame = isinstance(error, OverLimit) and error.stage == "client_frame"
         outcome = outcome_of(error, under_way=self._timeline is not None)
-        self._end(request, outcome, "reader" if at_the_frame else None)
+        self._over(request, outcome, "reader" if at_the_frame else None)
 
     def rejected(self, request: pb.CommandGetTopicsOfNamespace) -> None:
         """Record that too many requests were under way."""
-        self._end(request, "queue_full")
+        self._over(request, "queue_full")
 
     def cancelled(self, request: pb.CommandGetTopicsOfNamespace, gone: DisconnectCause | None) -> None:
         """Record that the client left, for that cause, before it had its list."""
-        self._end(request, "cancelled", gone=gone)
+        self._over(request, "cancelled", gone=gone)
 
-    def _end(
+    def _over(
         self,
         request: pb.CommandGetTopicsOfNamespace,
         outcome: str,
         stage: str | None = None,
         gone: DisconnectCause | None = None,
     ) -> None:
-        if self.is_over:
+        if self._end is not None:
             return
-        self.is_over = True
         recorder, timeline = self._recorder, self._timeline
         recorder.open -= 1
-        self._until_ns = recorder.now()
+        self._request, self._end = request, End(outcome, recorder.now(), stage, gone)
         if outcome != "ok":
             try:
-                self._made = self._event_of(request, outcome, stage, gone)
+                self._made = self._event_of(self._end)
             except Exception as error:
                 recorder.crashed(error)
                 return
         if timeline is None:
             recorder.finish(self)
         else:
-            timeline.left(self._over)
+            timeline.left(self._finish)
 
-    def _over(self, carries_cost: bool) -> None:
+    def _finish(self, carries_cost: bool) -> None:
         """Make the event, later: nothing about this request changes any more."""
         self._carries_cost = carries_cost
         self._recorder.finish(self)
 
     def event(self) -> dict[str, object]:
-        """Return the event, with the cost of the group if the request carries it."""
-        event = self._made
-        if event is None:
-            assert self._request is not None
-            event = self._event_of(self._request, "ok")
+        """Return the event of a request that is over, with the cost of the group if the request carries it."""
+        assert self._end is not None
+        event = self._event_of(self._end) if self._made is None else self._made
         event["response_bytes"] = self._response_bytes
         if self._timeline is not None and self._carries_cost:
             self._timeline.add_cost(event)
         return event
 
-    def _event_of(
-        self,
-        request: pb.CommandGetTopicsOfNamespace,
-        outcome: str,
-        stage: str | None = None,
-        gone: DisconnectCause | None = None,
-    ) -> dict[str, object]:
-        timeline = self._timeline
+    def _event_of(self, end: End) -> dict[str, object]:
+        request, timeline = self._request, self._timeline
         path = None if timeline is None else (timeline, self._joined_ns)
-        event = self._event("get_topics", request.namespace, path, self._until_ns, outcome, stage, gone)
+        event = self._event("get_topics", request.namespace, path, end)
         event["mode"] = _MODE_NAMES.get(request.mode)
         if request.topics_pattern:
             event["pattern_hash"] = self._recorder.identities.pattern(request.topics_pattern)
@@ -389,7 +379,7 @@ class RequestRecord(Record):
         event["broker"] = self._recorder.broker_name(timeline.broker)
         event["group_id"] = timeline.number
         event["group_size"] = timeline.size
-        event["coalesced"] = self.coalesced
+        event["coalesced"] = self._coalesced
         event["topic_count"] = timeline.topic_count
         event["name_bytes"] = timeline.name_bytes
         event["heap_estimate_bytes"] = timeline.heap_estimate_bytes

@@ -255,8 +255,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     try:
         for group in groups:
             record = stage.recorder.request(RequestOrigin(client.principal, client.name, client.client_version))
-            timeline = record.new_timeline(group.broker, topic_list_question(request))
-            record.joined(timeline)
+            timeline = record.joined(None, group.broker, topic_list_question(request))
             for step in Step:
                 timeline.enter(step)
                 stage.loop.now += 0.001
