@@ -168,7 +168,8 @@ class LookupService:
         # Records the brokers that answers name.
         self._known = known
         self._loop = loop
-        self._concurrency = concurrency
+        # The semaphore of `maxConcurrentLookupRequests`.
+        self.concurrency = concurrency
         self.list_places = ListPlaces(concurrency.limit, loop)
         self.forwarder = Forwarder(loop, pool, brokers, counters)
         self._timeout_seconds = timeout_seconds
@@ -178,19 +179,14 @@ class LookupService:
         """Change the limits for requests from now on; below the number under way, new requests are refused until enough
         have ended.
         """
-        self._concurrency.set_limit(concurrency)
+        self.concurrency.set_limit(concurrency)
         self.list_places.set_limit(concurrency)
         self._timeout_seconds = timeout_seconds
 
-    @property
-    def concurrency(self) -> AsyncSemaphore:
-        """Return the semaphore of `maxConcurrentLookupRequests`, for readers only."""
-        return self._concurrency
-
     def enough_for_one(self, outstanding: int) -> bool:
         """Return whether a connection has so many requests outstanding that the last places are not for it."""
-        limit = self._concurrency.limit
-        free = limit - self._concurrency.held
+        limit = self.concurrency.limit
+        free = limit - self.concurrency.held
         return free < limit // KEPT_OF and outstanding * limit >= FEW_OUTSTANDING * KEPT_OF * free
 
     def try_begin(self, asker: Asker, since: float, size: int = 0) -> Slot | None:
@@ -199,7 +195,7 @@ class LookupService:
         `size`: the bytes of the command, which the slot charges. The request has waited `since` then; 0.0: it has
         just come.
         """
-        permit = self._concurrency.try_acquire(1)
+        permit = self.concurrency.try_acquire(1)
         if permit is None:
             return None
         return Slot(permit, asker, since or self._loop.time(), self.request_bytes, size)
@@ -215,7 +211,7 @@ class LookupService:
 
     def full(self) -> OverLimit:
         """Return the failure of a request that may not begin now."""
-        held, limit = self._concurrency.held, self._concurrency.limit
+        held, limit = self.concurrency.held, self.concurrency.limit
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 

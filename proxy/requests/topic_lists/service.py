@@ -148,7 +148,7 @@ class TopicListService:
         self._loop = loop
         self._limiter = limiter
         self._unproven = unproven
-        self._queues = queues
+        self.queues = queues
         self._pool = pool
         self._brokers = brokers
         self._slabs = slabs
@@ -159,31 +159,20 @@ class TopicListService:
         self._refusals = refusals
         self._usage = usage
         self._spill = spill
-        self._fairness_keys = fairness_keys
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
-        self._groups = ListGroups(loop, fairness_keys.key, fairness_keys.share_key)
+        self.groups = ListGroups(loop, fairness_keys.key, fairness_keys.share_key)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingAnswers("topic list", counters[GIVEN_UP])
         self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
-
-    @property
-    def groups(self) -> ListGroups:
-        """Return the groups under way, for readers only."""
-        return self._groups
 
     @property
     def working(self) -> int:
         """Count the lists that are being worked on."""
         return len(self._scope)
 
-    @property
-    def queues(self) -> BrokerQueues:
-        """Return the bounds of the questions to each broker, for readers only."""
-        return self._queues
-
     def apply(self, limits: TopicListLimits) -> None:
         """Apply changed limits; requests under way keep their clocks."""
-        self._queues.apply(limits)
+        self.queues.apply(limits)
 
     async def close(self) -> None:
         """Cancel the work that is still under way: no client is left."""
@@ -222,7 +211,7 @@ class TopicListService:
     async def _answer(self, asked: ListRequest) -> Exception | int:
         """Write the answer, and return its bytes or the failure that the members of the group share: none raises it."""
         client, request, arrived = asked.client, asked.request, asked.arrived
-        limits = self._queues.limits
+        limits = self.queues.limits
         deadline = arrived + limits.request_timeout_seconds
         if deadline <= self._loop.time() + TIMER_SECONDS:
             # The request waited too long for its turn: the broker must not be asked for a client that gave up.
@@ -232,7 +221,7 @@ class TopicListService:
         # A list behind another may find no room in the send buffer: the one before may have it.
         size = None if asked.behind else self._sizes.known(request)
         unproven = self._unproven.holds(client.output, size)
-        group, member, new = self._groups.join(
+        group, member, new = self.groups.join(
             client, broker, request, share=limits.coalescing, by_role=limits.shared_by_role, unproven=unproven,
             since=arrived, record=asked.record,
         )  # fmt: skip
@@ -273,7 +262,7 @@ class TopicListService:
                 group.end_share()
             if group.unproven:
                 self._unproven.question_over(group)
-            self._groups.ended(group)
+            self.groups.ended(group)
 
     async def _exchange(self, group: ListGroup) -> None:
         """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
@@ -295,7 +284,7 @@ class TopicListService:
     async def _ask_and_share(self, group: ListGroup) -> None:
         """Take the list's path from its turn to its members; raises AskAgain if the list is to begin anew there."""
         estimate = self._sizes.estimate(group.request)
-        queue = self._queues.queue(group.broker)
+        queue = self.queues.queue(group.broker)
         if group.unproven:
             await self._unproven.may_ask(group, queue, self._sizes.known(group.request))
         group.stands_at(Step.HEAP)
@@ -347,16 +336,16 @@ class TopicListService:
     ) -> TopicListAnswer:
         # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
         group.stands_at(Step.SLOT)
-        queue = self._queues.queue(broker)
+        queue = self.queues.queue(broker)
         slot = await group.acquire(queue.in_flight, 1)
-        answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
-        pending = ListQuestion(self._loop, self._slabs, self._queues, queue, group, heap, answer_begun)
+        answer_begun = partial(self.groups.answer_begun, group, slot, reservation)
+        pending = ListQuestion(self._loop, self._slabs, self.queues, queue, group, heap, answer_begun)
         try:
             # Step 6: ask over a connection that has the principal of a client.
             group.stands_at(Step.CONNECTION)
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
-            self._groups.asked(group)
+            self.groups.asked(group)
             self._counters[QUESTIONS].value += 1
             frame = commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, group.request, request_id)
             connection.ask(pending, request_id, frame)
@@ -367,7 +356,7 @@ class TopicListService:
         if group.timeline is not None:
             group.timeline.broker = broker
         longest_wait = self._limiter.heap.timeout_seconds
-        self.arriving.watch(pending, partial(self._queues.awaited, queue))
+        self.arriving.watch(pending, partial(self.queues.awaited, queue))
         try:
             # Step 7: the pending answer grows the heap permit. Step 8: the answer is decoded while it arrives.
             answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
