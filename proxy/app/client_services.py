@@ -28,9 +28,9 @@ from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.broker_queues import BrokerQueues
 from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
-from proxy.telemetry.events.recorder import Recorder
-from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.events.recorder import Recorder, RecorderSettings
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
@@ -119,8 +119,8 @@ def make_recorder(
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        broker_queues,
-        memory.fairness_keys,
+        lambda: broker_queues.heap_queue_size,
+        RecorderSettings.of(config),
         lambda error: counters.internal_error(error, "event log"),
         later=loop.call_later,
     )

@@ -53,9 +53,10 @@ from proxy.relay.watch_limits import WatchLimits, WatchSettings
 from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.service import ANSWERS
-from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.events.recorder import RecorderSettings
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
@@ -329,6 +330,8 @@ class Proxy:
         yield LivePart(lambda config: config.connection_log_percent, self.connection_log.apply)
         yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
         yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
+        if self.recorder is not None:
+            yield LivePart(RecorderSettings.of, self.recorder.apply)
         yield LivePart(WriteLimits.of, self._apply_writes)
         if self.spill is not None:
             from proxy.net.spill.spill import SpillSettings
@@ -358,8 +361,6 @@ class Proxy:
         memory, lists = settings
         self.memory.apply(memory)
         self.services.requests.topic_lists.apply(lists)
-        if self.recorder is not None:
-            self.recorder.limits_changed()
 
     def _apply_writes(self, limits: WriteLimits) -> None:
         self.writes.limits = limits

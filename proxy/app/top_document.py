@@ -33,9 +33,9 @@ from proxy.net.spill import moves, read_back, space, spill
 from proxy.overload.samples import OTHER_TOPICS
 from proxy.relay.threads import NO_THREADS
 from proxy.requests.topic_lists.service import ANSWERS
-from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.web.admin.rates import Rates
 
 if TYPE_CHECKING:

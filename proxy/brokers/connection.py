@@ -17,8 +17,9 @@ from protocol import commands
 from protocol.command_type import CommandType, request_id_field
 from protocol.errors import MalformedFrame, ProtocolError, ServerError
 from protocol.frames import Frame, FrameHead
-from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
+from protocol.framing import NEED_DATA, PAUSED, BodyEnd, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.endpoint import FRAMES_PER_TURN, MOST_CHALLENGES, BrokerEndpoint, goes_on_asking
@@ -179,7 +180,7 @@ class BrokerConnection(BrokerEndpoint):
         self._asked[request_id], question.asked_at = question, now
         self.write_soon(frame)
 
-    def accept(self, question: BrokerRequest, sink: BodySink) -> None:
+    def accept(self, question: BrokerRequest, sink: SlabBody) -> None:
         """Read the answer the connection is paused for into `sink`, and go on."""
         if self._paused_for is question:
             self._diverted = question

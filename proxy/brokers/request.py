@@ -11,8 +11,8 @@ from typing import Protocol
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import FrameHead
-from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody
 from proxy.core.errors import RequestFailed
 
 
@@ -28,7 +28,7 @@ class BrokerRequest(Protocol):
 
     asked_at: float
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Decide about an answer whose size has become known."""
 
     def answered(self, command: pb.BaseCommand) -> None:
@@ -62,7 +62,7 @@ class SmallRequest:
         """
         raise NotImplementedError
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Refuse an answer that is too large for the request."""
         self.failed(
             RequestFailed(ServerError.UnknownError, f"the broker's answer of {head.frame_bytes} bytes is too large")

@@ -21,7 +21,7 @@ from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.relay.engine import RelayOrder
 from proxy.relay.watch_limits import PAUSE_SECONDS, PAUSES, FrameMatch, WatchLimits, WatchOvershoot
-from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
+from proxy.telemetry.events.direct_records import DirectRecord
 
 
 class FramePermits:
@@ -84,8 +84,9 @@ class FramePermits:
         self._next_pause = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._scope: TaskScope | None = None
-        self._arriving: NoDirectRecord = NO_DIRECT_RECORD
-        self._passing: NoDirectRecord = NO_DIRECT_RECORD
+        # Records of the frames that wait and of those that pass, with an event log.
+        self._arriving: DirectRecord | None = None
+        self._passing: DirectRecord | None = None
         self._passing_frames = ("", 0)
 
     @property
@@ -96,7 +97,8 @@ class FramePermits:
     def arrived(self, match: FrameMatch) -> None:
         """Take frames that wait; `ask` asks for their permit, once the client has taken the bytes before them."""
         self._match = match
-        self._arriving = direct_record(self._limits.recorder, self._order.origin)
+        if self._limits.recorder is not None and self._order.origin is not None:
+            self._arriving = DirectRecord(self._limits.recorder, self._order.origin)
 
     def ask_in_turn(self, turns: LoopBudget) -> None:
         """Ask now if this iteration of the loop has time left, else in the turn of the client's network."""
@@ -126,13 +128,14 @@ class FramePermits:
         assert self._match is not None
         self._pass_over()
         if not limits.enabled:
-            self._arriving = NO_DIRECT_RECORD
+            self._arriving = None
             self._let_pass(None)
         elif limits.direct.closed:
             self._overshoot(WatchOvershoot.CLOSED)
         else:
             size = min(self._match.frame_bytes - self._match.open_bytes, limits.window_bytes)
-            self._arriving.asks(size)
+            if self._arriving is not None:
+                self._arriving.asks(size)
             if not limits.in_share(size):
                 self._overshoot(WatchOvershoot.SHARE)
                 return
@@ -157,7 +160,8 @@ class FramePermits:
         permit = limits.direct.try_acquire(size, key=self._order.key) if in_share else None
         if permit is not None:
             self._hold(permit)
-            self._passing.granted(permit.size)
+            if self._passing is not None:
+                self._passing.granted(permit.size)
         elif not self._overshot:
             self._overshot = True
             limits.overshot(WatchOvershoot.INSIDE_FRAME if in_share else WatchOvershoot.SHARE)
@@ -180,7 +184,7 @@ class FramePermits:
             return
         self._release()
         # Without a record nobody asks the engine where the frame stands, each time that the client has taken all.
-        if self._passing is not NO_DIRECT_RECORD and not self._frame_open():
+        if self._passing is not None and not self._frame_open():
             self._end_passing("ok")
 
     def _frame_open(self) -> bool:
@@ -281,7 +285,8 @@ class FramePermits:
         if permit is not None:
             self._limits.held_bytes -= permit.size
             permit.release()
-            self._passing.released()
+            if self._passing is not None:
+                self._passing.released()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -290,11 +295,11 @@ class FramePermits:
 
     def _record_passing(self, permit: Permit | None) -> None:
         """Record that the waiting bytes were passed under `permit`; without a permit that ends the record."""
-        self._passing, self._arriving = self._arriving, NO_DIRECT_RECORD
+        self._passing, self._arriving = self._arriving, None
         self._passing_frames = self._frames()
         if permit is None:
             self._end_passing("ok")
-        else:
+        elif self._passing is not None:
             self._passing.granted(permit.size)
 
     def _record_cut(self) -> None:
@@ -302,14 +307,15 @@ class FramePermits:
         gone, is_open = self._cause, self._frame_open()
         if is_open or self._client_waits:
             self._end_passing("ok" if gone is None and not is_open else "cancelled" if gone else "upstream_error")
-        record, self._arriving = self._arriving, NO_DIRECT_RECORD
-        kind, _ = self._frames()
-        record.ended(kind, "cancelled", None, gone)
+        record, self._arriving = self._arriving, None
+        if record is not None:
+            record.ended(self._frames()[0], "cancelled", None, gone)
 
     def _end_passing(self, outcome: str) -> None:
-        record, self._passing = self._passing, NO_DIRECT_RECORD
-        kind, frame_bytes = self._passing_frames
-        record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, self._cause)
+        record, self._passing = self._passing, None
+        if record is not None:
+            kind, frame_bytes = self._passing_frames
+            record.ended(kind, outcome, frame_bytes if outcome == "ok" else None, self._cause)
 
     def _frames(self) -> tuple[str, int]:
         """Return the kind and the bytes of the frames that came last; none may have come."""

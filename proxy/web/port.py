@@ -27,8 +27,8 @@ from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.events.recorder import Recorder
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.gate import Gate

@@ -32,7 +32,7 @@ from proxy.net.spill.space import MOST_FILES
 from proxy.net.tcp_buffers import TcpBuffers
 from proxy.overload.bounds import ANSWER_BYTES, MOST_TOPICS, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
-from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
+from proxy.requests.places import CROWDED_SHARE, FEW_WAITING
 from proxy.requests.request_bytes import RESERVE_OF
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES

@@ -24,7 +24,7 @@ from proxy.net.spill.moves import MOVES_AT_ONCE
 from proxy.net.spill.space import MOST_FILES
 from proxy.relay.watch_limits import SHARE_PART as WATCHES_PART
 from proxy.requests.broker_turns import QUESTIONS_AT_A_BROKER
-from proxy.requests.lookups import KEPT_OF as LOOKUPS_KEPT
+from proxy.requests.places import KEPT_OF as LOOKUPS_KEPT
 from proxy.requests.reader_shares import AWAKE_PART
 from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, ESTIMATES_HEAP_PART, UNPROVEN_HEAP_PART
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS

@@ -37,8 +37,7 @@ from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
-from proxy.telemetry.events.timeline import TimelineStage
-from proxy.telemetry.refusals import Stage
+from proxy.telemetry.events.timeline import Step
 
 # Before the first answer a list counts as 10,000 names of 100 bytes.
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
@@ -135,7 +134,7 @@ class UnprovenReaders:
 
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
-        group.stands_at(Stage.DIRECT, TimelineStage.HEAP)
+        group.stands_at(Step.TURN)
         while True:
             if self._is_second_too_many(group):
                 await self._unless_awake(group, self._second_passed(group))

@@ -111,7 +111,7 @@ class EventLog:
             self._add("files", self._files())
         if config.event_log_topic:
             self._add("topic", self._topic())
-        self.sink: EventSink | None = self._tee() if self._sinks else None
+        self.sink: EventSink | None = self._tee().put if self._sinks else None
 
     def start(self) -> None:
         """Start the threads that write."""

@@ -27,6 +27,7 @@ from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.clients.requests import ASKED
+from proxy.config.config import Config
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
@@ -36,13 +37,13 @@ from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.groups import ListGroup
-from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
+from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
-from proxy.telemetry.events.recorder import NO_RECORD, Recorder
-from proxy.telemetry.heavy_hitters import UsageTracker
+from proxy.telemetry.events.recorder import Recorder, RecorderSettings, RequestOrigin
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.raw_broker import CONNECTED
 from tests.support.clients.list_clients import ListClient, commands_in, turns
@@ -51,6 +52,7 @@ from tests.support.sockets.memory_transport import MemoryTransport
 
 BROKER = BrokerAddress("broker", 6650)
 KIB = 1024
+RECORDED = RecorderSettings.of(Config.load(overrides={"brokerServiceURL": "pulsar://broker"}))
 TURNS = 12
 
 
@@ -275,11 +277,11 @@ class ListStage:
         )
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
-            self.events,
+            self.events.put,
             EventIdentities(b"salt"),
             self.limiter,
-            self.queues,
-            FairnessKeys("connection"),
+            lambda: self.queues.heap_queue_size,
+            RECORDED,
             self.reports.append,
             lambda: round(loop.now * 1e9),
         )
@@ -305,9 +307,8 @@ class ListStage:
         )
 
         self.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value += 1
-        record = self.recorder.request(client) if logged else NO_RECORD
-        record.asks(request)
-
+        origin = RequestOrigin(client.principal, client.name, client.client_version)
+        record = self.recorder.request(origin) if logged else None
         asked = ListRequest(client, request, self.loop.time(), record)
 
         async def start() -> None:
@@ -315,8 +316,7 @@ class ListStage:
 
         def ended() -> None:
             if not asked.begun:
-                self.counters[ANSWERS]["cancelled"] += 1
-                record.cancelled()
+                self.service.cancelled(asked)
 
         self.run(start())
         return request.request_id

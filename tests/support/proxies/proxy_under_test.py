@@ -239,7 +239,7 @@ async def staged(
     before = open_files()
     sink = CheckedSink() if events is None else events
     # Otherwise the events go where the keys say.
-    given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink
+    given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink.put
     async with AsyncExitStack() as stack:
         topics = GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store
         broker = EmbeddedBroker(topics, tls=broker_tls)

@@ -15,8 +15,8 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.reader_shares import ReaderShares
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
 from proxy.web.port import WebParts, WebPort, start_web
