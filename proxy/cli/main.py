@@ -315,7 +315,7 @@ def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     for warning in config.warnings:
         log.warning("configuration", detail=str(warning))
     try:
-        inherited = inherited_of(config, environ, log, take_over=options.take_over)
+        inherited = inherited_of(config, os.environ, log, take_over=options.take_over)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             code = runner.run(run(config, log, lambda: _load(options, environ), manager_of_this_process(), inherited))
     except TakeOverFailed as error:
