@@ -256,7 +256,7 @@ class WriteLock(asyncio.Lock):
 
 
 class Writer(Protocol):
-    """A client's output under watch (`proxy.net.output.Output`)."""
+    """A client's output under watch (`proxy.net.output.Output`, over HTTP `AnswerWriter`)."""
 
     progress: WriteProgress | None
 
@@ -312,7 +312,7 @@ class _Evictions:
 
 
 class Memory(Protocol):
-    """Memory that may be waited for (`limiter.semaphore.AsyncSemaphore`)."""
+    """Memory that may be waited for (`UnprovenReaders` and `BrokerQueues` of `proxy.requests`)."""
 
     @property
     def short(self) -> bool:
