@@ -14,6 +14,7 @@ two positions is the same whenever it is read. Rules that make lost ledgers visi
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 
@@ -129,9 +130,11 @@ def next_marks(states: States, marks: Marks, max_entries: int) -> dict[str, Mark
             found[name] = state.mark(state.beginning)
         else:
             unread[name] = state.entries_after(mark.position)
-    share = min(1.0, max_entries / max(1, sum(unread.values())))
-    for name, entries in unread.items():
-        count = max(1, int(entries * share))
+    left, rest = max_entries, sum(unread.values())
+    # The one entry of those that have little is taken from those that have more.
+    for name, entries in sorted(unread.items(), key=itemgetter(1)):
+        count = max(1, min(entries, left * entries // max(1, rest)))
+        left, rest = max(0, left - min(count, entries)), rest - entries
         found[name] = states[name].mark(states[name].advanced(marks[name].position, count))
     return found
 

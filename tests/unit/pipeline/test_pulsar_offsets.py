@@ -17,6 +17,7 @@ def test_offset_is_written_the_same_whatever_the_order() -> None:
         ({"a": 30, "b": 10}, 20, {"a": 15, "b": 5}),
         # Every partition goes on by an entry at least.
         ({"a": 1000, "b": 1}, 10, {"a": 9, "b": 1}),
+        ({"a": 9, "b": 1, "c": 1}, 3, {"a": 1, "b": 1, "c": 1}),
         ({"a": 3, "b": 4}, 7, {"a": 3, "b": 4}),
         ({"a": 3, "b": 0}, 7, {"a": 3, "b": 0}),
     ],
