@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 KEPT_OF: Final = 4
 # When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
 CROWDED_SHARE: Final = 8
-FEW_WAITING: Final = 2
+FEW_WAITING: Final = 1
 
 
 class Slot:
