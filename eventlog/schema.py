@@ -14,8 +14,8 @@ __all__ = [
     "FIELDS",
     "FIELD_NAMES",
     "KINDS",
-    "LATER_LIMITS",
     "OUTCOMES",
+    "REQUEST_FIELDS",
     "SCHEMA_VERSION",
     "STAGES",
     "THROTTLES",
@@ -61,14 +61,15 @@ THROTTLE_ACTIONS: Final = (
 )
 # The bits of `throttle_reasons`, from the lowest.
 THROTTLE_REASONS: Final = ("memory", "brokers", "backlog")
-# Limits in force that came after version 1: events of every kind have them.
-LATER_LIMITS: Final = ("unproven_readers_percent", "spill_limit_bytes")
 CLOSE_CAUSES: Final = ("client_closed", "stalled", "slow", "drained", "shutdown", "admin", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of an event; `values` lists the values of a text, empty for any text."""
+    """A field of an event; `values` lists the values of a text, empty for any text.
+
+    `of_throttle`: only events of throttles have it.
+    """
 
     name: str
     type: FieldType
@@ -77,6 +78,7 @@ class Field:
     nullable: bool = False
     values: tuple[str, ...] = ()
     since: int = 1
+    of_throttle: bool = False
 
 
 def _text(name: str, meaning: str, *, nullable: bool = False, values: tuple[str, ...] = ()) -> Field:
@@ -96,7 +98,7 @@ def _count(name: str, unit: str, meaning: str, *, nullable: bool = False) -> Fie
 
 
 def _of_throttle(name: str, unit: str, meaning: str, since: int = 2) -> Field:
-    return Field(name, "int64", unit, meaning, nullable=True, since=since)
+    return Field(name, "int64", unit, meaning, nullable=True, since=since, of_throttle=True)
 
 
 def _flag(name: str, meaning: str) -> Field:
@@ -179,10 +181,10 @@ FIELDS: Final[tuple[Field, ...]] = (
     _flag("filtered", "The broker had applied the pattern."),
     _flag("hash_unchanged", "The client knew the list already: the answer held no names."),
     # Decisions of overload control, null or absent in events of other kinds.
-    Field("throttle_by", "string", "", "The throttle that decided.", True, THROTTLES, since=2),
+    Field("throttle_by", "string", "", "The throttle that decided.", True, THROTTLES, 2, True),
     Field("throttle_action", "string", "", "What it did, or would have done in ObserveOnly.", True, THROTTLE_ACTIONS,
-          since=2),
-    Field("throttle_topic", "string", "", "The topic whose rate it is; null for connections.", True, since=2),
+          2, True),
+    Field("throttle_topic", "string", "", "The topic whose rate it is; null for connections.", True, (), 2, True),
     _of_throttle("throttle_connections", "connections", "Connections that were paused or released together."),
     _of_throttle("throttle_ratio_permille", "1/1000", "Memory in use as a part of its limit; null if not known."),
     _of_throttle("throttle_pressure_permille", "1/1000", "Pressure that the topic is slowed for, 0 to 1000."),
@@ -200,4 +202,6 @@ FIELDS: Final[tuple[Field, ...]] = (
                  " six minutes.", since=3),
 )  # fmt: skip
 
+# What events of requests and watch frames have, each in this order.
+REQUEST_FIELDS: Final[tuple[Field, ...]] = tuple(field for field in FIELDS if not field.of_throttle)
 FIELD_NAMES: Final[tuple[str, ...]] = tuple(field.name for field in FIELDS)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
-from eventlog.schema import FIELDS, LATER_LIMITS, STAGES
+from eventlog.schema import REQUEST_FIELDS, STAGES
 from eventlog.sink import STAMPED, EventSink
 from limiter.dual import AsyncDualMemoryLimiter
 from protocol.commands import topic_list_question
@@ -48,9 +48,8 @@ _NO_REQUEST: Final = pb.CommandGetTopicsOfNamespace()
 # The value of each field when nothing is known, in the order of the schema.
 _NOTHING: Final[dict[str, object]] = {
     field.name: None if field.nullable else {"bool": False, "string": ""}.get(field.type, 0)
-    for field in FIELDS
-    # Other later fields are those of other kinds of events.
-    if field.name not in STAMPED and (field.since == 1 or field.name in LATER_LIMITS)
+    for field in REQUEST_FIELDS
+    if field.name not in STAMPED
 }
 
 

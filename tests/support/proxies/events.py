@@ -7,18 +7,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
-from eventlog.schema import FIELDS, LATER_LIMITS, Field
+from eventlog.schema import FIELDS, REQUEST_FIELDS, Field
 from eventlog.sink import STAMPED
 from proxy.core.counters import Counters
 from proxy.telemetry.events.timeline import STAGE_FIELDS
 from tests.support.proxies.counted import counted, counted_by
 
-# Other later fields belong to events of throttles.
-EXPECTED: Final = {
-    field.name: field
-    for field in FIELDS
-    if field.name not in STAMPED and (field.since == 1 or field.name in LATER_LIMITS)
-}
+EXPECTED: Final = {field.name: field for field in REQUEST_FIELDS if field.name not in STAMPED}
 COSTS: Final = ("heap_held_us", "direct_held_us", "heap_byte_us", "direct_byte_us")
 _RANGES: Final = {"int16": 1 << 15, "int32": 1 << 31, "int64": 1 << 63}
 _REFUSALS: Final = {"heap": "refused_heap", "heap_update": "refused_heap", "direct": "refused_direct"}
