@@ -90,16 +90,16 @@ async def test_a_list_whose_turn_comes_while_lookups_hold_every_place_is_refused
 def test_a_list_that_waits_too_long_for_a_place_is_handed_on_to_be_refused() -> None:
     async def play() -> None:
         async with desk() as on:
-            places = limited(on, 4)
-            for number in range(3):
+            places = limited(on, 16)
+            for number in range(12):
                 on.visitor().arrives(lists(number))
             late = on.visitor()
-            late.arrives(lists(7, 8))
+            late.arrives(lists(12, 13))
             await asyncio.sleep(27)
-            assert (on.lists.served, places.waiting) == ([0, 1, 2], 2)
+            assert (on.lists.served, places.waiting) == ([*range(12)], 2)
             await asyncio.sleep(2)
-            assert on.lists.served == [0, 1, 2, 7, 8]
-            assert on.slots.held == 3
+            assert on.lists.served == [*range(14)]
+            assert on.slots.held == 12
             open_gate(on)
             await turns(10)
 
