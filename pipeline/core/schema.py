@@ -2,6 +2,7 @@
 
 from typing import Final
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import types as T
 
@@ -19,6 +20,17 @@ _TYPES: Final[dict[str, T.DataType]] = {
     "date": T.DateType(),
     "map<int32,int64>": T.MapType(T.IntegerType(), T.LongType(), valueContainsNull=False),
 }
+_IN_ARROW: Final[dict[str, pa.DataType]] = {
+    "string": pa.string(),
+    "int16": pa.int16(),
+    "int32": pa.int32(),
+    "int64": pa.int64(),
+    "double": pa.float64(),
+    "bool": pa.bool_(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "date": pa.date32(),
+    "map<int32,int64>": pa.map_(pa.int32(), pa.field("value", pa.int64(), nullable=False)),
+}
 
 
 def event_schema() -> T.StructType:
@@ -29,6 +41,11 @@ def event_schema() -> T.StructType:
 def table_schema(table: Table) -> T.StructType:
     """Return the schema of a table of the pipeline."""
     return T.StructType([T.StructField(column.name, _TYPES[column.type], column.nullable) for column in table.columns])
+
+
+def arrow_schema(table: Table) -> pa.Schema:
+    """Return the same for Arrow."""
+    return pa.schema([pa.field(column.name, _IN_ARROW[column.type], column.nullable) for column in table.columns])
 
 
 def require_table(frame: DataFrame, table: Table) -> None:

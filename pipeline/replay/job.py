@@ -5,7 +5,7 @@ over inside the kernel. Sums are added up in Spark: what comes back does not gro
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,7 +13,8 @@ import pandas as pd
 from pyspark.sql import SparkSession
 
 from pipeline.core.buckets import BUCKETS
-from pipeline.core.model import WAITS, Aggregates, Int64s, Limits, Outcome
+from pipeline.core.model import WAITS, Aggregates, Int64s, Limits, Outcome, Trace
+from pipeline.replay import prepare
 from pipeline.replay.kernel import replay_many
 from pipeline.replay.parts import Part, Survey, over_parts
 from pipeline.replay.slices import Slice
@@ -27,6 +28,7 @@ _COLUMNS: Final = "place int, scenario int, what int, at int, count long"
 # The arrays of `_arrays`: outcomes, waits of all kinds in a row, questions, and what is the largest of all parts.
 _SIZES: Final = (len(Outcome), len(WAITS) * BUCKETS, 1, 3)
 _LARGEST: Final = 3
+_NO_LIMIT: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +83,46 @@ def replay_grid(
 
 
 def simulate(part: Slice, limits: Sequence[Limits], load: int = 1) -> list[Aggregates]:
-    """Return what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere."""
+    """Return what becomes of `part` under each of `limits`; the requests of its warm-up are counted nowhere.
+
+    Most of a grid has more memory than was ever asked for, and comes to the same.
+    """
     found: dict[Limits, Aggregates] = {}
     for fairness in dict.fromkeys(each.fairness for each in limits):
-        mine = [each for each in limits if each.fairness == fairness]
-        found.update(zip(mine, replay_many(part.trace(fairness), mine, load, part.warm_up), strict=True))
+        trace = prepare.Prepared.of(part.trace(fairness))
+        replayed: list[Limits] = []
+        for mine in sorted((each for each in limits if each.fairness == fairness), key=_memory, reverse=True):
+            like = (found[each] for each in replayed if _decides_alike(trace.trace, each, found[each], mine))
+            if (same := next(like, None)) is None:
+                (same,) = replay_many(trace, [mine], load, part.warm_up)
+                replayed.append(mine)
+            found[mine] = same
     return [found[each] for each in limits]
+
+
+def _memory(limits: Limits) -> tuple[int, int]:
+    return limits.heap_bytes or _NO_LIMIT, limits.direct_bytes or _NO_LIMIT
+
+
+def _decides_alike(trace: Trace, limits: Limits, found: Aggregates, other: Limits) -> bool:
+    """Return whether `other`, with no more memory, decides all as `limits` did, from which `found` came.
+
+    First come, first served, what has found room finds it again if memory is at least what was held at most, and what
+    has found none finds none. Nothing is as simple with turns, whose length goes by the limit. A broker has half of
+    heap memory, and what waits for the other half is in no peak: there must have been room for the largest, too.
+    """
+    (heap, direct), (more_heap, more_direct) = _memory(other), _memory(limits)
+    if other.fairness != "fifo" or limits != replace(
+        other, heap_bytes=limits.heap_bytes, direct_bytes=limits.direct_bytes
+    ):
+        return False
+    if heap != more_heap:
+        largest = trace.estimate_bytes.max(initial=0)
+        if not found.peak_heap_bytes + largest <= heap // 2 <= more_heap // 2:
+            return False
+    if limits.answer_limit_bytes != other.answer_limit_bytes and trace.direct_bytes.max(initial=0) > min(heap, direct):
+        return False
+    return found.peak_direct_bytes <= direct <= more_direct
 
 
 def work_items(prepared: Prepared, found: Survey, places: Sequence[Place], limits: Sequence[Limits]) -> list[WorkItem]:

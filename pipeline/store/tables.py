@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date
 from typing import Any, Final, TypeVar
 
+import pyarrow as pa
 from delta.exceptions import (
     ConcurrentAppendException,
     ConcurrentDeleteDeleteException,
@@ -28,7 +29,7 @@ from pyspark.sql import functions as F
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.core.options import CommonSettings
 from pipeline.core.paths import mounted
-from pipeline.core.schema import require_table, table_schema
+from pipeline.core.schema import arrow_schema, require_table, table_schema
 from pipeline.core.tables import Table
 from pipeline.core.tables.events import EVENTS
 
@@ -120,8 +121,10 @@ def write_rows(spark: SparkSession, common: CommonSettings, table: Table, rows: 
 
 def frame_of(spark: SparkSession, table: Table, rows: Iterable[Row]) -> DataFrame:
     """Return rows of results, which are few, as a frame."""
-    values = [tuple(row[column.name] for column in table.columns) for row in rows]
-    return spark.createDataFrame(values, table_schema(table)).coalesce(1)
+    # Of a list Spark makes rows in Python workers, which start for a second of processor time.
+    values = [{column.name: row[column.name] for column in table.columns} for row in rows]
+    made = pa.Table.from_pylist(values, arrow_schema(table))
+    return spark.createDataFrame(made, table_schema(table)).coalesce(1)
 
 
 def drop_before(spark: SparkSession, common: CommonSettings, table: Table, day: date) -> int:

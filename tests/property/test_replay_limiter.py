@@ -88,6 +88,39 @@ def test_every_request_is_counted_once(rule: str) -> None:
         assert counted.questions == result.questions
 
 
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.integers(0, 10_000),
+    st.sampled_from([*SHAPES, Shape(span_us=40_000), Shape(brokers=1, span_us=9_000)]),
+    st.sampled_from(sorted(RULES)),
+    st.lists(st.tuples(*(st.sampled_from([0, 40, 60, 90, 150, 300, 600, 1200, 2400]),) * 2), min_size=2, max_size=12),
+    st.integers(0, 60),
+)
+def test_a_grid_comes_to_what_each_of_its_scenarios_does(
+    seed: int, shape: Shape, rule: str, memory: list[tuple[int, int]], warm_up: int
+) -> None:
+    part = replace(recorded(seed, shape)[0], warm_up=warm_up)
+    for fairness in dict.fromkeys(("fifo", RULES[rule].fairness)):
+        usual = replace(RULES[rule], fairness=fairness)
+        grid = [replace(usual, heap_bytes=heap, direct_bytes=direct) for heap, direct in dict.fromkeys(memory)]
+        each = kernel.replay_many(part.trace(fairness), grid, warm_up=warm_up)
+        for got, expected in zip(simulate(part, grid), each, strict=True):
+            assert got.outcomes.tolist() == expected.outcomes.tolist()
+            assert got.waits.tolist() == expected.waits.tolist()
+            for name in ("peak_heap_bytes", "peak_direct_bytes", "questions", "last_end_us"):
+                assert getattr(got, name) == getattr(expected, name), name
+
+
+def test_a_list_that_is_too_large_for_one_scenario_of_a_grid_is_refused_in_that_alone() -> None:
+    part, _ = recorded(1, Shape(requests=1, leaving=0))
+    one = {"estimate_bytes": 5, "heap_bytes": 5, "direct_bytes": 50, "upstream_us": 10, "hold_us": 20, "cancel_us": 15}
+    numbers = dict(part.numbers) | {name: np.array([value]) for name, value in one.items()}
+    grid = [Limits(heap_bytes=2400, direct_bytes=direct) for direct in (2400, 40)]
+    # Its client leaves while it is read, so that it never holds direct memory.
+    outcomes = [Outcome(int(each.outcomes.argmax())) for each in simulate(replace(part, numbers=numbers), grid)]
+    assert outcomes == [Outcome.CANCELLED, Outcome.OVERSIZE]
+
+
 def recorded(seed: int, shape: Shape) -> tuple[Slice, list[tuple[SimpleNamespace, str]]]:
     """Make a slice of `replay_input`, and the client and the namespace behind each request."""
     trace = random_trace(seed, shape)
