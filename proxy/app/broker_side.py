@@ -1,6 +1,5 @@
 """The parts that lead to brokers: discovery, dialers, allowed targets, and the pool of request connections."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -21,9 +20,8 @@ from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.resolver import NAMES_AT_ONCE, CachingResolver, TargetNames
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.credential_targets import list_urls, secret_keys, withholds
-from proxy.core.counters import Counters
-from proxy.core.log import Logger
 from proxy.net import dial_places
 from proxy.net.dial_places import DialPlaces, most_dials
 
@@ -63,25 +61,21 @@ class TargetLists(NamedTuple):
 class BrokerSide:
     """Everything that leads to brokers, once for each proxy."""
 
-    def __init__(
-        self,
-        config: Config,
-        loop: asyncio.AbstractEventLoop,
-        sockets: Sockets,
-        identities: Identities,
-        counters: Counters,
-        log: Logger,
-    ) -> None:
+    def __init__(self, core: Core, sockets: Sockets, identities: Identities) -> None:
+        config, loop, counters, log = core.config, core.loop, core.counters, core.log.of("brokers")
         # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
-        own_names, given, made_up = (_resolver(config, sockets, loop, counters) for _ in range(3))
+        own_names, given, made_up = (_resolver(core) for _ in range(3))
         resolvers, self._target_names = (own_names, given, made_up), (given, made_up)
 
         def failed(broker: BrokerAddress, address: str) -> None:
             for names in resolvers:
                 names.address_failed(broker.host, broker.port, address)
 
-        self.known = KnownBrokers(loop.time)
-        self.listed = _list(config, loop, sockets, identities, counters, log)
+        # What a question over HTTP needs: credentials, TLS, and what makes a connector.
+        tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
+        self.of_questions = (identities.own, tls, sockets.load_connector)
+        self.known = KnownBrokers(core.clock)
+        self.listed = self._list(core)
         is_given = _named_by(config, self.known, self.listed)
         names = TargetNames(given, made_up, is_given)
         lists = TargetLists.of(config)
@@ -89,9 +83,9 @@ class BrokerSide:
         # Clients name no host over HTTP: redirects of servers do.
         self.web_validator = _validator(config, given, lists.web_ports)
         places = DialPlaces(most_dials(), loop)
-        self.dialer, self.request_dialer = _dialers(config, loop, sockets, counters, failed, places)
-        probe = _probe(config, loop, sockets, self.request_dialer, identities, self._configured)
-        of_brokers = (counters, log, sockets.loop_budget)
+        self.dialer, self.request_dialer = _dialers(core, sockets, failed, places)
+        probe = _probe(core, sockets, self.request_dialer, identities, self._configured)
+        of_brokers = (counters, log, core.loop_budget)
         self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, probe, *of_brokers)
         self.gate = TargetGate(
             loop,
@@ -104,7 +98,7 @@ class BrokerSide:
             only_configured=config.check_active_brokers,
             is_given=is_given,
         )
-        of_connections = (sockets.shared, sockets.hangup, sockets.loop_budget)
+        of_connections = (sockets.shared, sockets.hangup, core.loop_budget)
         self.pool = BrokerPool(
             loop,
             self.request_dialer,
@@ -123,6 +117,18 @@ class BrokerSide:
 
     async def _configured(self, broker: BrokerAddress) -> CheckedTarget:
         return await self.gate.configured(broker)
+
+    def _list(self, core: Core) -> BrokerList | None:
+        """Return the brokers' own list, None if nobody needs it."""
+        urls = list_urls(core.config)
+        if not urls:
+            return None
+        question = ListQuestion(urls, core.config.cluster_name, *self.of_questions)
+
+        def crashed(error: BaseException) -> None:
+            core.counters.internal_error(error, "list of brokers")
+
+        return BrokerList(core.loop, question.ask, core.log.of("brokers"), crashed, core.loop_budget)
 
     def start(self) -> None:
         """Start probing brokers and resolving their names, and ask for the brokers' own list."""
@@ -154,29 +160,28 @@ class BrokerSide:
 
 
 def _probe(
-    config: Config,
-    loop: asyncio.AbstractEventLoop,
+    core: Core,
     sockets: Sockets,
     dialer: Dialer,
     identities: Identities,
     check: Callable[[BrokerAddress], Awaitable[CheckedTarget]],
 ) -> ConnectProbe:
-    of_connections = (loop, sockets.shared, sockets.hangup, sockets.loop_budget)
+    of_connections = (core.loop, sockets.shared, sockets.hangup, core.loop_budget)
     return ConnectProbe(
         dialer,
         identities.connect_frames,
         lambda frame: BrokerHandshake(*of_connections, frame),
         check,
-        authentication=config.authentication_enabled,
+        authentication=core.config.authentication_enabled,
     )
 
 
-def _resolver(config: Config, sockets: Sockets, loop: asyncio.AbstractEventLoop, counters: Counters) -> CachingResolver:
+def _resolver(core: Core) -> CachingResolver:
     def crashed(error: BaseException) -> None:
-        counters.internal_error(error, "names")
+        core.counters.internal_error(error, "names")
 
-    ttl = config.broker_dns_ttl_seconds
-    return CachingResolver(loop, ttl, NAMES_AT_ONCE, crashed, sockets.loop_budget, stale_serves=_stale_serves(config))
+    ttl, stale_serves = core.config.broker_dns_ttl_seconds, _stale_serves(core.config)
+    return CachingResolver(core.loop, ttl, NAMES_AT_ONCE, crashed, core.loop_budget, stale_serves=stale_serves)
 
 
 def _stale_serves(config: Config) -> bool:
@@ -204,42 +209,20 @@ def _validator(config: Config, names: NameResolver, ports: tuple[str, ...]) -> T
     return TargetValidator(hosts, networks, ports, names, link_local=config.proxy_role == "sidecar")
 
 
-def _list(
-    config: Config,
-    loop: asyncio.AbstractEventLoop,
-    sockets: Sockets,
-    identities: Identities,
-    counters: Counters,
-    log: Logger,
-) -> BrokerList | None:
-    """Return the brokers' own list, None if nobody needs it."""
-    urls = list_urls(config)
-    if not urls:
-        return None
-    tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    question = ListQuestion(urls, config.cluster_name, identities.own, tls, sockets.load_connector)
-
-    def crashed(error: BaseException) -> None:
-        counters.internal_error(error, "list of brokers")
-
-    return BrokerList(loop, question.ask, log, crashed, sockets.loop_budget)
-
-
 def _dialers(
-    config: Config,
-    loop: asyncio.AbstractEventLoop,
+    core: Core,
     sockets: Sockets,
-    counters: Counters,
     failed: Callable[[BrokerAddress, str], None],
     places: DialPlaces,
 ) -> tuple[Dialer, Dialer]:
     """Return the dialer of relays, and the dialer of request connections."""
+    config, loop = core.config, core.loop
     seconds, receive_bytes = DialSettings.of(config)
     tls = None
     if config.tls_enabled_with_broker:
         from proxy.net.tls.brokers import BrokerTls
 
-        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, counters)
+        tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, core.counters)
     options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
     of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version

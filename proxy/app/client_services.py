@@ -9,7 +9,6 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.app.broker_side import BrokerSide
 from proxy.app.identities import Identities
 from proxy.app.list_memory import ListMemory
-from proxy.app.metrics.counters import Counters
 from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.clients.requests import RequestServices
@@ -17,6 +16,8 @@ from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.sessions import Sessions
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
+from proxy.config.core import Core
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.task_turns import LeaveTurns
 from proxy.net.send_buffers import SendBuffers, SendSettings
@@ -112,11 +113,9 @@ def _handshakes(parts: ClientParts) -> tuple[AsyncSemaphore, LimiterMetrics]:
 
 
 def make_recorder(
-    config: Config,
-    loop: asyncio.AbstractEventLoop,
+    core: Core,
     memory: ListMemory,
     broker_queues: BrokerQueues,
-    counters: Counters,
     sink: EventSink | None,
 ) -> Recorder | None:
     """Return the recorder of topic lists, or None without a `sink` for its events."""
@@ -124,12 +123,12 @@ def make_recorder(
         return None
     return Recorder(
         sink,
-        EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
+        EventIdentities(key_of(core.config.event_log_salt), plain=core.config.event_log_identities == "plain"),
         memory.limiter,
         broker_queues,
         memory.fairness_keys,
-        lambda error: counters.internal_error(error, "event log"),
-        later=loop.call_later,
+        lambda error: core.counters.internal_error(error, "event log"),
+        later=core.loop.call_later,
     )
 
 

@@ -3,7 +3,6 @@
 Beside them the part of direct memory that large frames of clients take.
 """
 
-import asyncio
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -14,6 +13,8 @@ from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
+from proxy.config.core import Core
+from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -65,10 +66,11 @@ class MemorySettings:
 class ListMemory:
     """The memory that all topic lists share, of Pulsar clients and of web clients."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        self.heap_waits = LimiterMetrics(loop.time)
-        self.direct_waits = LimiterMetrics(loop.time)
-        settings = MemorySettings.of(config)
+    def __init__(self, core: Core) -> None:
+        loop, counters = core.loop, core.counters
+        self.heap_waits = LimiterMetrics(core.clock)
+        self.direct_waits = LimiterMetrics(core.clock)
+        settings = MemorySettings.of(core.config)
         heap, direct = (
             AsyncSemaphore(name, 0, max_queue=0, timeout_seconds=0, clock=loop, observer=waits.waited)
             for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
@@ -80,6 +82,8 @@ class ListMemory:
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(settings.fairness)
         self.apply(settings)
+        counters.show(unproven.HELD_BYTES, lambda: self.unproven.shares.held)
+        counters.show(unproven.WAITING, lambda: self.unproven.waiting)
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""

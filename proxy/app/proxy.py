@@ -8,25 +8,24 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
-from protocol.proxy_header import ProxyHeader
 from proxy.app.broker_side import BrokerSide, DialSettings, TargetLists
 from proxy.app.client_services import ClientParts, client_services, limit_handshakes, make_recorder
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
 from proxy.app.list_memory import ListMemory, MemorySettings
-from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_APPLIED_AT, CONTROLLER_AGES, BudgetLine, Counters
+from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONTROLLER_AGES, MemoryBudget
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
 from proxy.app.metrics.reading import MetricSources
-from proxy.app.overload import NAME, OverloadSources, OverloadSwitch, overload_settings
+from proxy.app.overload import NAME, OverloadSwitch, overload_settings
 from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
@@ -39,19 +38,19 @@ from proxy.clients.connection_log import ConnectionLog
 from proxy.clients.services import ClientLimits
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.keys.log_components import COMPONENTS
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevels
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.native import native
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.send_buffers import SendSettings
 from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.relay.engines import RelayEngines
+from proxy.overload.bounds import RECEIVED_BYTES
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits, WatchSettings
-from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -86,58 +85,75 @@ class Proxy:
         event_sink: EventSink | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.config = config
-        self.pending: Mapping[str, str] = {}
-        self.phase = Phase.SERVING
-        self.readiness = Readiness(loop.time)
-        self.log, self.loop = log, loop
         counters = self.counters = Counters(self._report)
-        loop_budget = LoopBudget(loop, time.perf_counter)
-        self.identities = make_identities(config, loop, loop_budget, counters, log.of("auth"), role_finder)
+        core = self.core = Core(loop, config, counters, log, LoopBudget(loop, time.perf_counter))
+        self.log, self.loop = log, loop
+        # What is shared by all connections, and who they belong to.
+        self.sockets = Sockets(core)
+        self.identities = make_identities(core, role_finder)
+        names = self.identities.names
+        self.memory = ListMemory(core)
+        # What operators see of clients.
         self.tenants = TenantTracker()
-        self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
-        self.refusals = RefusalLog(log.of("requests"), loop, names=self.identities.names)
-        self._rates = Rates()
+        self.usage = UsageTracker(loop, names=names, tenants=self.tenants)
+        self.refusals = RefusalLog(log.of("requests"), loop, names=names)
         self.log_levels = LogLevels(log, loop, COMPONENTS, config.log_level, config.component_levels)
-        self.relay_log = RelayLog(log.of("relay"), loop.time, int(config.proxy_log_level))
-        self.memory = ListMemory(config, loop)
-        counters.show(unproven.HELD_BYTES, lambda: self.memory.unproven.shares.held)
-        counters.show(unproven.WAITING, lambda: self.memory.unproven.waiting)
-        self.sockets = Sockets(config, loop, loop_budget, counters, log.of("net"))
-        self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config.connection_log_percent)
-        self.sessions = self._sessions()
-        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log.of("brokers"))
+        self.relay_log = RelayLog(log.of("relay"), core.clock, int(config.proxy_log_level))
+        self.connection_log = ConnectionLog(log.of("connections"), names, config.connection_log_percent)
+        # The clients, the brokers, and the lists between them.
+        self.sessions = Sessions(core, SessionLimits.of(config), self.connection_log)
+        self.broker_side = BrokerSide(core, self.sockets, self.identities)
         self.event_log = self._event_log()
-        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
-        self.relay_engines = self._relay_engines()
-        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
-        self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
-        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
-        self.recorder = self.watch_limits.recorder = recorder
+        self.broker_queues = BrokerQueues(loop, self.memory.limiter, TopicListLimits.of(config))
+        self.recorder = make_recorder(core, self.memory, self.broker_queues, sink)
         self.writes = self._write_watch()
         self.writes.owed_bound = self.memory.unproven
         self.spill = self._spill()
         if self.spill is not None:
             self.writes.disk = self.memory.unproven.shares.disk = self.spill.space
-        self.live = RuntimeSettings(self, log, self.log_levels, self.relay_log, self.sessions.all_relays)
-        # The process that handles signals for this proxy; None if the proxy is embedded in another program.
-        self.process: ProcessControl | None = None
+        # Relays.
+        self.watch_limits = WatchLimits.of(core, self.memory.limiter.direct, self.recorder)
+        self.relay_engines = make_engines(
+            core, self.sockets, self.watch_limits, self.relay_log, self._thread_died, self.sessions.relay_origins
+        )
+        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
+        # What serves clients, and where they come in.
         self.services = client_services(self._client_parts())
+        self.client_ports = ClientPorts(
+            core, self.sockets, self.sessions, self.relay_engines.threads, partial(ClientConnection, self.services)
+        )
+        self.overload = OverloadSwitch(
+            core, self.sessions, self.memory, self.relay_engines, self.broker_side, self.recorder
+        )
+        # What operators ask: the web ports and exports are made at the start.
+        self.phase = Phase.SERVING
+        self.readiness = Readiness(core.clock, self.sessions.accepting)
+        self.budget = MemoryBudget()
+        self.live = RuntimeSettings(
+            core, self.log_levels, self.relay_log, self.sessions.all_relays, self._compute_budget
+        )
+        self._rates = Rates()
         self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
-        self.client_ports = self._client_ports()
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
-        self.overload = self._overload()
         self.web: WebPort | None = None
         self.export: OtlpExport | None = None
+        # The process that handles signals for this proxy; None if the proxy is embedded in another program.
+        self.process: ProcessControl | None = None
+        # Clocks.
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        counters[CONFIG_APPLIED_AT].value = self._created = time.time()
+        self._created = time.time()
         counters[CONFIG_ACCEPTED].value = 1.0
         self._started_at = self._ticked_at = loop.time()
         self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.show(CONTROLLER_AGES, self._controller_ages)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.core.config
 
     @property
     def port(self) -> int:
@@ -159,12 +175,13 @@ class Proxy:
         """The plain web port; 0 until it is open, or if it is not configured."""
         return 0 if self.web is None else self.web.port or 0
 
-    async def start(self, *, control: bool = True) -> None:
+    async def start(self, process: ProcessControl | None = None, *, control: bool = True) -> None:
         """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound.
 
+        `process` handles signals for this proxy; None if the proxy is embedded in another program.
         `control`: listen for control, too, where another process may have to leave first.
         """
-        config = self.config
+        config, self.process = self.config, process
         if self.relay_engines.native is not None:
             self.relay_engines.native.start()
         self.client_ports.open()
@@ -179,8 +196,7 @@ class Proxy:
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
-        if config.has_web_port:
-            await in_thread(lambda: self.compute_budget(self.config), "budget", None)  # before anybody can ask for it
+        await in_thread(self._compute_budget, "budget", None)  # before anybody can ask for it
         self.admin_port = self.admin.open(config, self.log)
         if control:
             self.open_control()
@@ -188,8 +204,9 @@ class Proxy:
             await self._start_web()
         for place in self.sockets.listening.close_unused():
             self.log.warning("a listening socket that was handed over is not used", address=place)
-        self._renew_budget(self.config)
-        self.overload.apply(self.config)
+        self._log_budget()
+        self.client_ports.bound_received(_received_bytes(config))
+        self.overload.apply(config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 
@@ -202,24 +219,22 @@ class Proxy:
         if control is not None:
             self.admin.accept_at(control)
 
-    def compute_budget(self, config: Config) -> None:
-        """Compute the worst case of all memory under a configuration."""
+    def _compute_budget(self) -> bool:
+        """Compute the worst case of all memory; return whether it is another than before."""
         from proxy.app.memory.budget_report import count_budget
 
-        count_budget(self.counters, config, exports=self._exporting is not None)
+        return count_budget(self.budget, self.config, exports=self._exporting is not None)
 
-    def _budget(self, config: Config) -> Sequence[BudgetLine]:
-        """Return the worst case of all memory under a configuration."""
-        from proxy.app.memory.budget import worst_case
-
-        return tuple(worst_case(config, exports=self._exporting is not None))
-
-    def _renew_budget(self, config: Config) -> None:
-        """Compute the worst case of all memory, and log its largest parts, and the memory of container and machine."""
+    def _log_budget(self) -> None:
+        """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
         from proxy.app.memory.budget_report import log_budget
 
-        self.compute_budget(config)
-        log_budget(self.counters, self.log)
+        log_budget(self.budget, self.log)
+
+    def renew_budget(self) -> None:
+        """Compute the worst case of all memory, of which any key may be a part, and log it if it is another."""
+        if self._compute_budget():
+            self._log_budget()
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
@@ -316,13 +331,6 @@ class Proxy:
         if self.relay_engines.native is not None:
             self.relay_engines.native.abandon()
 
-    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
-        """Replace the configuration in force, and the shown values that wait for a restart (None: unchanged)."""
-        self.config = config
-        if pending is not None:
-            self.pending = pending
-        self.counters[CONFIG_APPLIED_AT].value = time.time()
-
     def live_parts(self) -> Iterator[LivePart[Any]]:
         """Yield the parts that a change of live keys reaches, in the order in which they change."""
         side = self.broker_side
@@ -349,7 +357,7 @@ class Proxy:
             yield LivePart(WebLimits.of, self.web.apply)
         # Overload control that begins reads keys which need a restart, too.
         yield LivePart(overload_settings, lambda _: self.overload.apply(self.config))
-        yield LivePart(self._budget, lambda _: self._renew_budget(self.config))
+        yield LivePart(_received_bytes, self.client_ports.bound_received)
 
     def _apply_levels(self, settings: tuple[str, Mapping[str, str]]) -> None:
         self.log_levels.configure(*settings)
@@ -462,7 +470,7 @@ class Proxy:
         memory = self.memory
         return MetricSources(
             self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
-            self._lag.durations, self.tenants, created=self._created,
+            self.budget, self.overload.counters, self._lag.durations, self.tenants, created=self._created,
             held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
             send_memory=self.services.send_buffers.memory, commands=self.services.requests.lookups.request_bytes,
             relays=self.relay_engines, event_log=self.event_log,
@@ -474,7 +482,7 @@ class Proxy:
 
         return top_document(
             TopSources(
-                config=self.config, restart_needed=tuple(self.pending), metrics=self.metric_sources,
+                config=self.config, restart_needed=tuple(self.core.pending), metrics=self.metric_sources,
                 sessions=self.sessions, usage=self.usage, refusals=self.refusals, rates=self._rates, state=self.phase,
                 brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
                 port=self.client_port, older_clients=self.client_ports.older_clients,
@@ -492,22 +500,6 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _client_ports(self) -> ClientPorts:
-        config, sockets, log = self.config, self.sockets, self.log.of("clients")
-        return ClientPorts(
-            config, self.loop, sockets, self.sessions, self.counters, self.relay_engines.threads, log, self._new_client
-        )
-
-    def _sessions(self) -> Sessions:
-        limits = SessionLimits.of(self.config)
-        sessions = Sessions(self.loop, self.counters, self.log.of("clients"), limits)
-        sessions.connection_log = self.connection_log
-        self.readiness.accepting = sessions.accepting
-        return sessions
-
-    def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
-        return ClientConnection(self.services, address, header, target)
-
     def _event_log(self) -> "EventLog | None":
         config = self.config
         if not config.event_log_directory and not config.event_log_topic:
@@ -517,21 +509,6 @@ class Proxy:
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
         return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
 
-    def _relay_engines(self) -> RelayEngines:
-        log, origins = self.log.of("relay"), self.sessions.relay_origins
-        return make_engines(
-            self.config,
-            native(),
-            self.loop,
-            self.sockets,
-            self.counters,
-            self.watch_limits,
-            self.relay_log,
-            log,
-            self._thread_died,
-            origins,
-        )
-
     def _spill(self) -> "ListSpill | None":
         if not self.config.topic_list_spill_directory:
             return None
@@ -539,23 +516,9 @@ class Proxy:
 
         return make_spill(self.config, self.loop, self.writes, self.counters, self.log.of("net"))
 
-    def _broker_queues(self) -> BrokerQueues:
-        memory = self.memory
-        return BrokerQueues(self.loop, memory.limiter, TopicListLimits.of(self.config))
-
     def _write_watch(self) -> WriteWatch:
         memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")
         return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters, limits, log)
-
-    def _overload(self) -> OverloadSwitch:
-        memory, sockets, counters = self.memory, self.sockets, self.counters
-        ports, engines = self.client_ports, self.relay_engines
-        identities, log, recorder = self.identities, self.log.of("overload"), self.recorder
-        return OverloadSwitch(
-            OverloadSources(
-                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
-            )
-        )
 
     def _client_parts(self) -> ClientParts:
         return ClientParts(
@@ -583,10 +546,15 @@ class Proxy:
             phase=lambda: self.phase,
             process=lambda: self.process,
             listening=self.sockets.listening,
-            budget_bytes=lambda: self.counters.budget_bytes,
+            budget_bytes=lambda: self.budget.total_bytes,
         )
 
 
 def _places_and_seconds(config: Config) -> tuple[int, float]:
     """Return how many lookup-mode requests there may be, and the time limit of each."""
     return config.max_concurrent_lookup_requests, config.seconds(Config.topic_list_request_timeout_millis)
+
+
+def _received_bytes(config: Config) -> int:
+    """Return the bound of the kernel's receive buffer of clients; 0: the kernel's choice."""
+    return RECEIVED_BYTES if config.throttle_acts else 0

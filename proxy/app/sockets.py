@@ -1,15 +1,12 @@
 """The parts that all connections share: read buffers, hang-up detection, loop budget, TLS, listening sockets."""
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from time import perf_counter
 from typing import Any
 
 from proxy.brokers.dialer import SocketOptions
-from proxy.config.config import Config
-from proxy.core.counters import Counters
-from proxy.core.log import Logger
+from proxy.config.core import Core
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.listen.listening import ListeningSockets
@@ -22,24 +19,17 @@ from proxy.net.transport import SharedReadBuffer
 class Sockets:
     """The shared parts of a proxy's connections; `options` apply to every socket."""
 
-    def __init__(
-        self,
-        config: Config,
-        loop: asyncio.AbstractEventLoop,
-        loop_budget: LoopBudget,
-        counters: Counters,
-        log: Logger,
-    ) -> None:
-        self.options = SocketOptions.of(config)
+    def __init__(self, core: Core) -> None:
+        self.options = SocketOptions.of(core.config)
         self.shared = SharedReadBuffer()
-        self.hangup = HangupWatcher(loop, counters)
-        self.hangup.ended.limit(config.max_concurrent_inbound_connections)
+        self.hangup = HangupWatcher(core.loop, core.counters)
+        self.hangup.ended.limit(core.config.max_concurrent_inbound_connections)
         self.listening = ListeningSockets()
-        self.pump = Pump(loop, perf_counter)
-        self.loop_budget = loop_budget
-        self.tls_files = TlsFiles(config, counters, log)
+        self.pump = Pump(core.loop, perf_counter)
+        self.loop_budget = core.loop_budget
+        self.tls_files = TlsFiles(core.config, core.counters, core.log.of("net"))
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
-        self.tls = TlsShared(LoopBudget(loop, perf_counter), self.loop_budget)
+        self.tls = TlsShared(LoopBudget(core.loop, perf_counter), core.loop_budget)
 
     @property
     def quiet(self) -> bool:

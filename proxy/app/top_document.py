@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
 from protocol.host_port import host_port
-from proxy.app.metrics.counters import CONFIG_APPLIED_AT, CONFIG_RELOADS
+from proxy.app.metrics.counters import CONFIG_RELOADS
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.brokers.pool import CONNECTIONS
@@ -21,6 +21,7 @@ from proxy.clients import listener, sessions
 from proxy.clients.requests import ASKED
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
+from proxy.config.core import CONFIG_APPLIED_AT
 from proxy.core.counters import DISCONNECTS, Declared, Numbers
 from proxy.core.process_memory import (
     container_limit_bytes,
@@ -119,7 +120,7 @@ def _memory(metrics: MetricSources) -> Mapping[str, object]:
     return {
         "resident_bytes": resident_bytes(metrics.memory),
         "peak_bytes": peak_resident_bytes(metrics.memory),
-        "budget_bytes": metrics.counters.budget_bytes,
+        "budget_bytes": metrics.budget.total_bytes,
         "container_limit_bytes": container_limit_bytes(metrics.memory),
         "machine_bytes": machine_memory_bytes(metrics.memory),
     }
@@ -192,7 +193,7 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
 
 def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
     """Return the state of both throttles; None while none is enabled. A signal that is not known is null."""
-    counters = metrics.counters.overload
+    counters = metrics.overload
     view: OverloadControl | None = counters.view
     if view is None:
         return None

@@ -131,7 +131,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
     seen = UiSources(
         top=shown.top,
         config=shown.settings.config,
-        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in parts.counters.budget}),
+        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.metrics.budget.lines}),
         limiters=(limiter.heap, limiter.direct),
         lines=shown.lines,
         names=parts.identities.names,
