@@ -20,7 +20,7 @@ from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.errors import CredentialsUnavailable
-from proxy.core.version import NAME
+from proxy.core.version import NAME, SERVER_VERSION
 
 if TYPE_CHECKING:
     from proxy.auth.providers.registry import Authenticator
@@ -51,7 +51,7 @@ class Identities:
 def make_identities(core: Core, role_finder: RoleFinder | None = None) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
     config, loop, counters, log = core.config, core.loop, core.counters, core.log.of("auth")
-    # The limit is set with that of large frames before CONNECTED (`client_services.py`).
+    # The limit is set with that of large frames before CONNECTED (`proxy/clients/services.py`).
     memory = AsyncSemaphore(
         "kept credentials", 0, max_queue=0, timeout_seconds=0, clock=loop, share_by_key=True, kept_of=KEPT_OF
     )
@@ -64,7 +64,7 @@ def make_identities(core: Core, role_finder: RoleFinder | None = None) -> Identi
     )
     if (missing := missing_secret(config)) is not None:
         log.warning("brokers will refuse this proxy: it has no credentials", key=missing.key, detail=missing.problem)
-    versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
+    versions = Versions(proxy_version=NAME, server_version=SERVER_VERSION)
     authenticator, clients = None, None
     if config.authentication_enabled:
         if role_finder is None:

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.broker_side import BrokerSide
-from proxy.app.list_memory import ListMemory
+from proxy.brokers.side import BrokerSide
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.config.core import Core
@@ -18,6 +17,7 @@ from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
 from proxy.overload.counters import OverloadCounters
 from proxy.relay.engines import RelayEngines
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:

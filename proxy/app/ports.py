@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocol.proxy_header import ProxyHeader
-from proxy.app.sockets import Sockets
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.listener import Listener

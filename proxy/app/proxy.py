@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
-from proxy.app.broker_side import BrokerSide, DialSettings, TargetLists
-from proxy.app.client_services import ClientParts, client_services, limit_handshakes, make_recorder
+from proxy.app.broker_side import make_broker_side
+from proxy.app.client_services import make_recorder, request_services
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
-from proxy.app.list_memory import ListMemory, MemorySettings
 from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONTROLLER_AGES, MemoryBudget
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
@@ -30,12 +29,13 @@ from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
-from proxy.app.sockets import Sockets
 from proxy.auth.client_authentication import RoleFinder
 from proxy.brokers.pool import PoolLimits
+from proxy.brokers.side import DialSettings, TargetLists
+from proxy.brokers.sockets import Sockets
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_log import ConnectionLog
-from proxy.clients.services import ClientLimits
+from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
 from proxy.config.core import Core
@@ -47,15 +47,15 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.send_buffers import SendSettings
-from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.net.write_watch import WriteLimits
 from proxy.overload.bounds import RECEIVED_BYTES
+from proxy.relay.direct_mode import DirectMode
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits, WatchSettings
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
+from proxy.requests.topic_lists.memory import ListMemory, MemorySettings
 from proxy.requests.topic_lists.service import ANSWERS
-from proxy.telemetry.heavy_hitters import UsageTracker
-from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.events.reports import Reports
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
@@ -67,7 +67,6 @@ from proxy.web.runtime_settings import RuntimeSettings
 if TYPE_CHECKING:
     from proxy.app.memory.nodes import Node
     from proxy.app.metrics.export import OtlpExport
-    from proxy.net.spill.spill import ListSpill
     from proxy.telemetry.events.log import EventLog
     from proxy.web.port import WebPort
 
@@ -94,37 +93,36 @@ class Proxy:
         names = self.identities.names
         self.memory = ListMemory(core)
         # What operators see of clients.
-        self.tenants = TenantTracker()
-        self.usage = UsageTracker(loop, names=names, tenants=self.tenants)
-        self.refusals = RefusalLog(log.of("requests"), loop, names=names)
         self.log_levels = LogLevels(log, loop, COMPONENTS, config.log_level, config.component_levels)
         self.relay_log = RelayLog(log.of("relay"), core.clock, int(config.proxy_log_level))
         self.connection_log = ConnectionLog(log.of("connections"), names, config.connection_log_percent)
-        # The clients, the brokers, and the lists between them.
-        self.sessions = Sessions(core, SessionLimits.of(config), self.connection_log)
-        self.broker_side = BrokerSide(core, self.sockets, self.identities)
         self.event_log = self._event_log()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
-        self.broker_queues = BrokerQueues(loop, self.memory.limiter, TopicListLimits.of(config))
-        self.recorder = make_recorder(core, self.memory, self.broker_queues, sink)
-        self.writes = self._write_watch()
-        self.writes.owed_bound = self.memory.unproven
-        self.spill = self._spill()
-        if self.spill is not None:
-            self.writes.disk = self.memory.unproven.shares.disk = self.spill.space
+        self.reports = Reports(core, names, make_recorder(core, self.memory, sink))
+        # The clients, and the brokers.
+        self.sessions = Sessions(core, SessionLimits.of(config), self.connection_log)
+        self.broker_side = make_broker_side(core, self.sockets, self.identities)
         # Relays.
-        self.watch_limits = WatchLimits.of(core, self.memory.limiter.direct, self.recorder)
+        self.watch_limits = WatchLimits.of(core, self.memory.limiter.direct, self.reports.recorder)
         self.relay_engines = make_engines(
             core, self.sockets, self.watch_limits, self.relay_log, self._thread_died, self.sessions.relay_origins
         )
         self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         # What serves clients, and where they come in.
-        self.services = client_services(self._client_parts())
+        self.services = ClientServices(
+            core,
+            self.sockets,
+            self.memory,
+            self.sessions,
+            request_services(core, self.memory, self.sockets.pump, self.broker_side, self.reports),
+            DirectMode(core, self.sockets, self.broker_side, self.relay_engines),
+            self.identities.clients,
+        )
         self.client_ports = ClientPorts(
             core, self.sockets, self.sessions, self.relay_engines.threads, partial(ClientConnection, self.services)
         )
         self.overload = OverloadSwitch(
-            core, self.sessions, self.memory, self.relay_engines, self.broker_side, self.recorder
+            core, self.sessions, self.memory, self.relay_engines, self.broker_side, self.reports.recorder
         )
         # What operators ask: the web ports and exports are made at the start.
         self.phase = Phase.SERVING
@@ -246,7 +244,18 @@ class Proxy:
             self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config,
             lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
         )  # fmt: skip
-        self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
+        self.web = await start_web(
+            web_parts(
+                self.core,
+                self.sockets,
+                self.identities,
+                self.memory,
+                self.broker_side,
+                self.reports,
+                shown,
+                self.client_ports,
+            )
+        )
 
     def hand_over(self) -> Path | None:
         """Leave all listening sockets to the process that has them, too; return the new path of the control socket."""
@@ -297,10 +306,10 @@ class Proxy:
         if self.web is not None:
             # Topic lists over HTTP produce events, so the web port closes before the event log.
             await self.web.close()
-        if self.recorder is not None:
-            await self.recorder.flush()
-        if self.spill is not None:
-            await self.spill.close()
+        if self.reports.recorder is not None:
+            await self.reports.recorder.flush()
+        if self.memory.spill is not None:
+            await self.memory.spill.close()
         if self.event_log is not None:
             await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
@@ -339,10 +348,10 @@ class Proxy:
         yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
         yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
         yield LivePart(WriteLimits.of, self._apply_writes)
-        if self.spill is not None:
+        if self.memory.spill is not None:
             from proxy.net.spill.spill import SpillSettings
 
-            yield LivePart(SpillSettings.of, self.spill.apply)
+            yield LivePart(SpillSettings.of, self.memory.spill.apply)
         yield LivePart(WatchSettings.of, self.watch_limits.apply)
         yield LivePart(_places_and_seconds, self._apply_requests)
         yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
@@ -366,12 +375,13 @@ class Proxy:
         # The limiter before the lists, which read its limits: a single broker may use a part of the heap limit.
         memory, lists = settings
         self.memory.apply(memory)
+        self.services.frames.follow()
         self.services.requests.topic_lists.apply(lists)
-        if self.recorder is not None:
-            self.recorder.limits_changed()
+        if self.reports.recorder is not None:
+            self.reports.recorder.limits_changed()
 
     def _apply_writes(self, limits: WriteLimits) -> None:
-        self.writes.limits = limits
+        self.memory.writes.limits = limits
 
     def _apply_requests(self, settings: tuple[int, float]) -> None:
         most, seconds = settings
@@ -379,7 +389,7 @@ class Proxy:
         self.services.requests.schemas.apply(seconds)
 
     def _apply_handshakes(self, limit: int) -> None:
-        limit_handshakes(self.services.handshakes, self.services.authentication, limit)
+        self.services.limit_handshakes(limit)
 
     def _apply_clients(self, settings: tuple[ClientLimits, SessionLimits]) -> None:
         self.services.limits, sessions = settings
@@ -409,7 +419,7 @@ class Proxy:
             self._ticked_at = now
 
     def _steps_of_a_second(self) -> Iterator[Callable[[float], Awaitable[None] | None]]:
-        requests, writes = self.services.requests, self.writes
+        requests, writes = self.services.requests, self.memory.writes
         yield self.sessions.tick
         yield self._look_at_threads
         yield self.broker_side.pool.tick
@@ -420,13 +430,13 @@ class Proxy:
         yield self.sockets.hangup.ended.sweep
         yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
         yield lambda now: requests.schemas.arriving.sweep(now, writes.limits.min_bytes_per_second)
-        yield lambda now: self.refusals.flush()
+        yield lambda now: self.reports.refusals.flush()
         yield self.live.tell
         yield self.relay_log.tick
         yield self._weigh_sockets
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters[ANSWERS])
-        yield self.tenants.turn
+        yield self.reports.tenants.turn
         if self.web is not None:
             yield self.web.tick
 
@@ -455,10 +465,10 @@ class Proxy:
         yield nodes.DIRECT, memory.limiter.direct
         yield nodes.SILENT, memory.unproven.share
         yield nodes.AWAKE, memory.unproven.shares.awake
-        yield nodes.FRAMES, memory.frames
+        yield nodes.FRAMES, services.frames
         yield nodes.HANDSHAKES, services.handshakes
         yield nodes.LOOKUPS, services.requests.lookups.concurrency
-        for queue in self.broker_queues.all().values():
+        for queue in self.memory.queues.all().values():
             yield nodes.ESTIMATES, queue.reservations
             yield nodes.ANSWERS, queue.answers
             yield nodes.UNPROVEN, queue.unproven
@@ -469,8 +479,8 @@ class Proxy:
         """The parts from which metrics are read."""
         memory = self.memory
         return MetricSources(
-            self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
-            self.budget, self.overload.counters, self._lag.durations, self.tenants, created=self._created,
+            self.counters, self.memory.queues, memory.unproven, memory.heap_waits, memory.direct_waits,
+            self.budget, self.overload.counters, self._lag.durations, self.reports.tenants, created=self._created,
             held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
             send_memory=self.services.send_buffers.memory, commands=self.services.requests.lookups.request_bytes,
             relays=self.relay_engines, event_log=self.event_log,
@@ -483,7 +493,8 @@ class Proxy:
         return top_document(
             TopSources(
                 config=self.config, restart_needed=tuple(self.core.pending), metrics=self.metric_sources,
-                sessions=self.sessions, usage=self.usage, refusals=self.refusals, rates=self._rates, state=self.phase,
+                sessions=self.sessions, usage=self.reports.usage, refusals=self.reports.refusals,
+                rates=self._rates, state=self.phase,
                 brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
                 port=self.client_port, older_clients=self.client_ports.older_clients,
             )
@@ -508,26 +519,6 @@ class Proxy:
 
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
         return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
-
-    def _spill(self) -> "ListSpill | None":
-        if not self.config.topic_list_spill_directory:
-            return None
-        from proxy.net.spill.spill import make_spill
-
-        return make_spill(self.config, self.loop, self.writes, self.counters, self.log.of("net"))
-
-    def _write_watch(self) -> WriteWatch:
-        memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")
-        return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters, limits, log)
-
-    def _client_parts(self) -> ClientParts:
-        return ClientParts(
-            config=self.config, loop=self.loop, counters=self.counters, identities=self.identities,
-            memory=self.memory, sockets=self.sockets, sessions=self.sessions, broker_side=self.broker_side,
-            broker_queues=self.broker_queues, usage=self.usage, refusals=self.refusals,
-            relay_engine=self.relay_engines, writes=self.writes, log=self.log.of("clients"), spill=self.spill,
-            recorder=self.recorder,
-        )  # fmt: skip
 
     def _admin_sources(self) -> AdminSources:
         memory = self.memory

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import cast
 
 from proxy.app.processors import usable_processors
-from proxy.app.sockets import Sockets
+from proxy.brokers.sockets import Sockets
 from proxy.config.core import Core
 from proxy.core.native import native
 from proxy.relay.engine import DRIPPED_THROUGH

@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
-from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
 from proxy.app.memory.budget import summands
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.ports import ClientPorts
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import ASKED
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
 from proxy.relay.traffic import RELAY_BYTES
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.service import ANSWERS
+from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
@@ -49,62 +53,72 @@ class PageSources:
     lines: Callable[[], Iterable[AsyncSemaphore]]
 
 
-def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> WebParts:
+def web_parts(
+    core: Core,
+    sockets: Sockets,
+    identities: Identities,
+    memory: ListMemory,
+    side: BrokerSide,
+    reports: Reports,
+    shown: PageSources,
+    ports: ClientPorts,
+) -> WebParts:
     """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
-    config, tls_files = parts.config, parts.sockets.tls_files
-    minutes = _minutes(parts, shown.lines)
+    config = core.config
+    own, tls_client, _ = side.of_questions
+    minutes = _minutes(core, memory, shown.lines)
     return WebParts(
         config=config,
-        pages=_pages(parts, shown, minutes),
+        pages=_pages(core, memory, identities, shown, minutes),
         tick=minutes.tick,
-        direct=parts.memory.limiter.direct,
-        shares=parts.memory.unproven.shares,
-        fairness_keys=parts.memory.fairness_keys,
-        refusals=parts.refusals,
-        usage=parts.usage,
-        writes=parts.writes,
-        validator=parts.broker_side.web_validator,
-        hangup=parts.sockets.hangup,
-        counters=parts.counters,
-        log=parts.log.of("web"),
-        lookups=lookup_ports(parts, ports),
-        listening=parts.sockets.listening,
-        withheld=parts.broker_side.gate.withheld,
-        loop_budget=parts.sockets.loop_budget,
-        guard=guard_of(parts.identities),
-        own=parts.identities.own,
-        tls_server=_tls_streams(parts) if config.web_service_port_tls is not None else None,
-        tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
-        recorder=parts.recorder,
-        names=parts.identities.names,
+        direct=memory.limiter.direct,
+        shares=memory.unproven.shares,
+        fairness_keys=memory.fairness_keys,
+        refusals=reports.refusals,
+        usage=reports.usage,
+        writes=memory.writes,
+        validator=side.web_validator,
+        hangup=sockets.hangup,
+        counters=core.counters,
+        log=core.log.of("web"),
+        lookups=lookup_ports(core, sockets, side, ports),
+        listening=sockets.listening,
+        withheld=side.gate.withheld,
+        loop_budget=core.loop_budget,
+        guard=guard_of(identities),
+        own=own,
+        tls_server=_tls_streams(core, sockets) if config.web_service_port_tls is not None else None,
+        tls_client=tls_client,
+        recorder=reports.recorder,
+        names=identities.names,
     )
 
 
-def _tls_streams(parts: ClientParts) -> "TlsStreams":
+def _tls_streams(core: Core, sockets: Sockets) -> "TlsStreams":
     # Only a port with TLS needs this.
     from proxy.net.tls.streams import TlsStreams
 
-    sockets, counters, places = parts.sockets, parts.counters, parts.config.max_concurrent_tls_handshakes
+    counters, places = core.counters, core.config.max_concurrent_tls_handshakes
     current = sockets.tls_files.web
-    return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log.of("net"))
+    return TlsStreams(core.loop, sockets.tls, sockets.shared, current, places, counters, core.log.of("net"))
 
 
-def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
+def lookup_ports(core: Core, sockets: Sockets, side: BrokerSide, ports: ClientPorts) -> BrokerPorts:
     """Return the ports that lookups over HTTP lead to; `ports` opens them, at once those of the process before."""
-    config = parts.config
+    config = core.config
     found = BrokerPorts(
         config.http_lookup_ports,
         ports.open_for_broker,
-        parts.loop.time,
-        parts.log,
+        core.clock,
+        core.log.of("clients"),
         advertised=config.advertised_address,
         loopback=all(map(is_loopback, config.bind_address)),
         tls_to_brokers=config.tls_enabled_with_broker,
         plain_ports=config.service_port is not None,
         tls_ports=config.service_port_tls is not None,
-        known=parts.broker_side.known,
+        known=side.known,
     )
-    for each in parts.sockets.listening.broker_ports:
+    for each in sockets.listening.broker_ports:
         if each.purpose is not None:
             found.reopen(port_of(each.listening), each.purpose.target, tls=each.purpose.tls)
     return found
@@ -123,8 +137,8 @@ def guard_of(identities: Identities) -> Guard | None:
     )
 
 
-def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTable:
-    config, limiter = parts.config, parts.memory.limiter
+def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSources, minutes: Minutes) -> PageTable:
+    config, limiter = core.config, memory.limiter
     pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, shown.metrics).pieces, shown.readiness)
     for document in shown.settings.documents():
         pages.add(document_page(document, config, pages.renderings))
@@ -134,7 +148,7 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
         budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.metrics.budget.lines}),
         limiters=(limiter.heap, limiter.direct),
         lines=shown.lines,
-        names=parts.identities.names,
+        names=identities.names,
         minutes=minutes,
     )
     for page in ui_pages(seen, shown.config):
@@ -142,9 +156,9 @@ def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTabl
     return pages
 
 
-def _minutes(parts: ClientParts, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
+def _minutes(core: Core, memory: ListMemory, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
     """Return the samples of the last minutes, from numbers that are kept anyway."""
-    counters, memory = parts.counters, parts.memory
+    counters = core.counters
 
     def counts() -> Mapping[str, float]:
         outcomes, asked = counters[ANSWERS], {kind: counters[asked].value for kind, asked in ASKED.items()}

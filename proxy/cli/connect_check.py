@@ -14,10 +14,11 @@ from urllib.parse import urlsplit
 
 from protocol.errors import ServerError
 from protocol.host_port import host_port
-from proxy.app.broker_side import BrokerSide
+from proxy.app.broker_side import make_broker_side
 from proxy.app.identities import make_identities
-from proxy.app.sockets import Sockets
 from proxy.brokers.pool import PoolKey, Purpose
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
 from proxy.config.core import Core
@@ -100,7 +101,7 @@ async def _side_of(config: Config) -> AsyncIterator[BrokerSide]:
         closing.push_async_callback(asyncio.sleep, 0)
         closing.callback(sockets.close)
         closing.push_async_callback(identities.close)
-        side = BrokerSide(core, sockets, identities)
+        side = make_broker_side(core, sockets, identities)
         closing.push_async_callback(side.close)
         yield side
 

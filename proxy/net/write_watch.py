@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
 from proxy.config.config import Config
-from proxy.core.counters import Counters, counter, gauge
+from proxy.config.core import Core
+from proxy.core.counters import counter, gauge
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import Logger
 from proxy.net.owed import OwedBound, OwedLists
 
 RATE_WINDOW_SECONDS: Final = 10.0
@@ -325,28 +325,29 @@ class DiskSpace(Protocol):
 
 
 class WriteWatch:
-    """All clients that are being written to. `limits`, `disk` and `owed_bound` may be replaced at any time.
+    """All clients that are being written to; `limits` may be replaced at any time.
 
-    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk.
+    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk, and `bound`
+    says how much may be owed.
     """
 
     def __init__(
         self,
+        core: Core,
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        counters: Counters,
-        limits: WriteLimits,
-        log: Logger,
+        bound: OwedBound | None = None,
+        disk: DiskSpace | None = None,
     ) -> None:
-        self.limits = limits
-        self.disk: DiskSpace | None = None
-        self.owed_bound: OwedBound | None = None
+        self.limits = WriteLimits.of(core.config)
+        self._disk = disk
+        self._bound = bound
         self._direct = direct
         self._heap = heap
         self._served = served
-        self._counters = counters
-        self._log = log
+        self._counters = core.counters
+        self._log = core.log.of("net")
         self._evictions: dict[DisconnectCause, _Evictions] = {}
         self._quick_at = -math.inf
         self._writers: set[Writer] = set()
@@ -405,7 +406,7 @@ class WriteWatch:
         counters = self._counters
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
-        if (bound := self.owed_bound) is not None and self.limits.min_bytes_per_second:
+        if (bound := self._bound) is not None and self.limits.min_bytes_per_second:
             await self._end_owing(owed, bound.most_owed, self._direct, time)
             await self._end_owing(held_up, bound.most_held_up, self._heap, time)
         if slow:
@@ -451,7 +452,7 @@ class WriteWatch:
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()
-        lacking = 0 if self.disk is None else self.disk.lacking
+        lacking = 0 if self._disk is None else self._disk.lacking
         for _, _, writer in slowest_first:
             if self._served() != served:
                 return

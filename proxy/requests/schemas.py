@@ -4,7 +4,6 @@ A client that has not shown that it reads takes a share before (`proxy.requests.
 its size: without a share the answer is passed over, the request waits for one, and the broker is asked again.
 """
 
-import asyncio
 from typing import Final
 
 from limiter.dual import AsyncDualMemoryLimiter
@@ -18,10 +17,12 @@ from protocol.topic_list import OpaqueAnswer
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import NoShare, SchemaRequest
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
-from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.pool import PoolKey, Purpose
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
-from proxy.core.counters import Counters, counter
+from proxy.config.config import Config
+from proxy.config.core import Core
+from proxy.core.counters import counter
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.arriving import ArrivingAnswers
@@ -42,30 +43,27 @@ class SchemaService:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BrokerPool,
-        brokers: BrokerChoice,
+        core: Core,
+        side: BrokerSide,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
-        counters: Counters,
-        refusals: RefusalLog,
-        timeout_seconds: float,
         fairness_keys: FairnessKeys,
         shares: ReaderShares,
+        refusals: RefusalLog,
     ) -> None:
-        self._loop = loop
-        self._pool = pool
-        self._brokers = brokers
+        self._loop = core.loop
+        self._pool = side.pool
+        self._brokers = side.brokers
         self._limiter = limiter
         self._slabs = slabs
-        self._counters = counters
+        self._counters = core.counters
         self._refusals = refusals
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = core.config.seconds(Config.topic_list_request_timeout_millis)
         self._fairness_keys = fairness_keys
         self._shares = shares
-        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
+        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingAnswers("schema", counters[GIVEN_UP])
+        self.arriving = ArrivingAnswers("schema", core.counters[GIVEN_UP])
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""

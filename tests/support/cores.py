@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 from proxy.config.config import Config
@@ -11,6 +12,11 @@ from proxy.core.counters import Counters
 from proxy.core.log import Logger, open_log
 from proxy.core.loop_budget import LoopBudget
 from tests.support.configured import configured
+
+
+@cache
+def _defaults() -> Config:
+    return configured()
 
 
 def core_of(
@@ -23,4 +29,4 @@ def core_of(
 ) -> Core:
     """Return a core; `clock` is that of its loop budget, and everything else is as with the defaults."""
     loop = asyncio.get_running_loop() if loop is None else loop
-    return Core(loop, config or configured(), counters or Counters(), log or open_log("error"), LoopBudget(loop, clock))
+    return Core(loop, config or _defaults(), counters or Counters(), log or open_log("error"), LoopBudget(loop, clock))

@@ -33,7 +33,7 @@ from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.core.counters import gauge
 from proxy.net.output import Output
-from proxy.requests.reader_shares import Call, ReaderShares
+from proxy.requests.reader_shares import Call, ReaderShares, SpaceForLists
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
@@ -71,10 +71,12 @@ WAITING: Final = gauge(
 class UnprovenReaders:
     """The share of direct memory for unproven readers; `percent` of the limit, 100: there is no such rule."""
 
-    def __init__(self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int) -> None:
+    def __init__(
+        self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int, disk: SpaceForLists | None = None
+    ) -> None:
         self._limiter = limiter
         self._clock = clock
-        self.shares = ReaderShares(limiter.direct)
+        self.shares = ReaderShares(limiter.direct, disk)
         self._average_bytes = FIRST_AVERAGE_BYTES
         # The least average until then.
         self._least_average_bytes, self._least_until = FIRST_AVERAGE_BYTES, -math.inf

@@ -13,7 +13,7 @@ from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.net.write_watch import WriteWatch
 from proxy.requests.reader_shares import ReaderShares
 from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
@@ -21,6 +21,7 @@ from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 from proxy.web.readiness import Readiness
+from tests.support.cores import core_of
 from tests.support.web.web_pages import Page, get, raw
 
 
@@ -69,7 +70,7 @@ def web_parts(
         fairness_keys=FairnessKeys("fifo"),
         refusals=RefusalLog(log, loop),
         usage=UsageTracker(loop),
-        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
+        writes=WriteWatch(core_of(config=settings, counters=counters, log=log), direct, direct, lambda: 0),
         validator=TargetValidator(("*",), ("*",), ("8080",)),
         hangup=hangup,
         counters=counters,

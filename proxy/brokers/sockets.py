@@ -1,9 +1,6 @@
 """The parts that all connections share: read buffers, hang-up detection, loop budget, TLS, listening sockets."""
 
-from collections.abc import Callable
-from functools import partial
 from time import perf_counter
-from typing import Any
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.core import Core
@@ -26,7 +23,7 @@ class Sockets:
         self.hangup.ended.limit(core.config.max_concurrent_inbound_connections)
         self.listening = ListeningSockets()
         self.pump = Pump(core.loop, perf_counter)
-        self.loop_budget = core.loop_budget
+        self._loop_budget = core.loop_budget
         self.tls_files = TlsFiles(core.config, core.counters, core.log.of("net"))
         # TLS handshakes have a loop budget of their own, because a step of a handshake takes longest.
         self.tls = TlsShared(LoopBudget(core.loop, perf_counter), core.loop_budget)
@@ -34,16 +31,7 @@ class Sockets:
     @property
     def quiet(self) -> bool:
         """Whether no list is being sent and no work is deferred."""
-        return not len(self.pump) and not len(self.loop_budget)
-
-    def load_connector(self) -> Callable[[Any], Any]:
-        """Return what makes a connector for a question over HTTP, whose answer is parsed in turns; call in a thread.
-
-        The import takes 100 ms.
-        """
-        from proxy.web.forward.broker_client import connector_of_one
-
-        return partial(connector_of_one, self.loop_budget)
+        return not len(self.pump) and not len(self._loop_budget)
 
     def close(self) -> None:
         """Remove all file descriptors that the loop watches."""

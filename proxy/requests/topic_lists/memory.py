@@ -1,23 +1,28 @@
-"""The memory of topic lists: both limiters, free slabs, the sizes of earlier lists, and fairness keys.
+"""The memory of topic lists: both limiters, who may wait for them and who has to go, and what helps to choose sizes.
 
-Beside them the part of direct memory that large frames of clients take.
+A list's way through them is in `service.py`. Web clients, schemas and large frames of clients take direct memory, too.
 """
 
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
 from proxy.config.core import Core
+from proxy.net.write_watch import WriteWatch
 from proxy.requests.topic_lists import unproven
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
+    from proxy.net.spill.spill import ListSpill
 
 MOST_SPARE_SLABS: Final = 64
 # The heap permit of a list whose size is not known: most lists are short, and a permit grows with what arrives.
@@ -76,8 +81,13 @@ class ListMemory:
             for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
         )
         self.limiter = AsyncDualMemoryLimiter(heap, direct)
-        self.unproven = UnprovenReaders(self.limiter, loop, 100)
-        self.frames = direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
+        disk = _space(core)
+        self.unproven = UnprovenReaders(self.limiter, loop, 100, disk)
+        # Questions at each broker, and answers that come from it.
+        self.queues = BrokerQueues(loop, self.limiter, TopicListLimits.of(core.config))
+        # Who takes answers too slowly, and the slow lists that go to disk; None without a directory.
+        self.writes = WriteWatch(core, self.unproven, self.queues, self.waiters_served, self.unproven, disk)
+        self.spill = None if disk is None else _spill(core, disk, self.writes)
         self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(settings.fairness)
@@ -98,7 +108,6 @@ class ListMemory:
         direct.set_limit(settings.direct_bytes)
         self.slabs.set_spare(settings.spare_slabs)
         self.unproven.apply(settings.unproven_percent)
-        self.frames.follow()
         self._share(settings)
         self.fairness_keys.fairness = settings.fairness
 
@@ -114,3 +123,18 @@ class ListMemory:
         self.limiter.set_sharing(share_by_key, settings.key_percent)
         # Networks take turns in the shares where all others are in one line: no cap goes with that.
         self.unproven.set_sharing(True, settings.key_percent if share_by_key else 100)
+
+
+def _space(core: Core) -> "SpillSpace | None":
+    """Return the space on the disk for lists; None without a directory, and then the modules are not imported."""
+    if not core.config.topic_list_spill_directory:
+        return None
+    from proxy.net.spill.spill import make_space
+
+    return make_space(core)
+
+
+def _spill(core: Core, space: "SpillSpace", writes: WriteWatch) -> "ListSpill":
+    from proxy.net.spill.spill import make_spill
+
+    return make_spill(core, space, writes)
