@@ -241,7 +241,7 @@ class Proxy:
         from proxy.web.port import start_web
 
         shown = PageSources(
-            self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config,
+            self.metric_sources, self.readiness, self.live, self.shown,
             lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
         )  # fmt: skip
         self.web = await start_web(
@@ -492,8 +492,8 @@ class Proxy:
 
         return top_document(
             TopSources(
-                config=self.config, restart_needed=tuple(self.core.pending), metrics=self.metric_sources,
-                sessions=self.sessions, usage=self.reports.usage, refusals=self.reports.refusals,
+                core=self.core, metrics=self.metric_sources,
+                sessions=self.sessions, reports=self.reports,
                 rates=self._rates, state=self.phase,
                 brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
                 port=self.client_port, older_clients=self.client_ports.older_clients,

@@ -18,7 +18,6 @@ from proxy.app.ports import ClientPorts
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import ASKED
-from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
@@ -37,7 +36,7 @@ from proxy.web.ui.minutes import Minutes
 from proxy.web.ui.page import ui_pages
 
 if TYPE_CHECKING:
-    from proxy.net.tls.streams import TlsStreams
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +47,6 @@ class PageSources:
     readiness: Readiness
     settings: RuntimeSettings
     top: Callable[[], Mapping[str, object]]
-    config: Callable[[], Config]
     # Each line in which lists wait for memory: those that the statistics of both limiters add up.
     lines: Callable[[], Iterable[AsyncSemaphore]]
 
@@ -64,43 +62,18 @@ def web_parts(
     ports: ClientPorts,
 ) -> WebParts:
     """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
-    config = core.config
-    own, tls_client, _ = side.of_questions
     minutes = _minutes(core, memory, shown.lines)
     return WebParts(
-        config=config,
-        pages=_pages(core, memory, identities, shown, minutes),
-        tick=minutes.tick,
-        direct=memory.limiter.direct,
-        shares=memory.unproven.shares,
-        fairness_keys=memory.fairness_keys,
-        refusals=reports.refusals,
-        usage=reports.usage,
-        writes=memory.writes,
-        validator=side.web_validator,
-        hangup=sockets.hangup,
-        counters=core.counters,
-        log=core.log.of("web"),
-        lookups=lookup_ports(core, sockets, side, ports),
-        listening=sockets.listening,
-        withheld=side.gate.withheld,
-        loop_budget=core.loop_budget,
-        guard=guard_of(identities),
-        own=own,
-        tls_server=_tls_streams(core, sockets) if config.web_service_port_tls is not None else None,
-        tls_client=tls_client,
-        recorder=reports.recorder,
-        names=identities.names,
+        core,
+        sockets,
+        memory,
+        side,
+        reports,
+        _pages(core, memory, identities, shown, minutes),
+        lookup_ports(core, sockets, side, ports),
+        guard_of(identities),
+        minutes.tick,
     )
-
-
-def _tls_streams(core: Core, sockets: Sockets) -> "TlsStreams":
-    # Only a port with TLS needs this.
-    from proxy.net.tls.streams import TlsStreams
-
-    counters, places = core.counters, core.config.max_concurrent_tls_handshakes
-    current = sockets.tls_files.web
-    return TlsStreams(core.loop, sockets.tls, sockets.shared, current, places, counters, core.log.of("net"))
 
 
 def lookup_ports(core: Core, sockets: Sockets, side: BrokerSide, ports: ClientPorts) -> BrokerPorts:
@@ -151,7 +124,7 @@ def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSo
         names=identities.names,
         minutes=minutes,
     )
-    for page in ui_pages(seen, shown.config):
+    for page in ui_pages(seen, lambda: core.config):
         pages.add(page)
     return pages
 

@@ -14,15 +14,10 @@ that overshoots the share and one that overshoots direct memory and grows again:
 """
 
 from collections.abc import Hashable, Sequence
-from typing import Final
 
 from limiter.clock import Clock
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-
-# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
-# do: any client may send a frame, and what has come of it is held until the rest has come.
-SHARE_PART: Final = 4
 
 
 class FramePermit:

@@ -10,7 +10,6 @@ from typing import Final, Protocol, Self
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.brokers.sockets import Sockets
-from proxy.clients.frame_memory import SHARE_PART
 from proxy.clients.requests import RequestServices
 from proxy.clients.session import ClientSession
 from proxy.clients.upload_watch import UploadWatch
@@ -26,6 +25,9 @@ from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
 MOST_OUTSTANDING: Final = 1000
+# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
+# do: any client may send a frame, and what has come of it is held until the rest has come.
+SHARE_PART: Final = 4
 
 
 @dataclass(frozen=True, slots=True)

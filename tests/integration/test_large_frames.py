@@ -7,8 +7,8 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.frame_memory import SHARE_PART
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, UNBOOKED_FRAME_BYTES
+from proxy.clients.services import SHARE_PART
 from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame

@@ -1,7 +1,6 @@
 """What is kept of clients' requests for operators: who asks for most, who was refused, and events."""
 
-from collections.abc import Callable
-
+from proxy.auth.fairness_key import DisplayNames
 from proxy.config.core import Core
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.heavy_hitters import UsageTracker
@@ -12,7 +11,7 @@ from proxy.telemetry.tenants import TenantTracker
 class Reports:
     """The reports of one proxy; `names` shows principals as the log does, `recorder` is None without an event log."""
 
-    def __init__(self, core: Core, names: Callable[[object], str], recorder: Recorder | None = None) -> None:
+    def __init__(self, core: Core, names: DisplayNames, recorder: Recorder | None = None) -> None:
         self.names = names
         self.recorder = recorder
         self.tenants = TenantTracker()

@@ -14,6 +14,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.fairness_key import DisplayNames
 from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
@@ -134,7 +135,7 @@ class Desk:
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
         self.command_bytes = RequestBytes(loop, command_bytes, self.loop_budget) if command_bytes else None
         core = Core(loop, configured(**NO_LIMITS), self.counters, open_log("error"), self.loop_budget)
-        reports, side = Reports(core, str), side_of(OneBroker(BROKER))
+        reports, side = Reports(core, DisplayNames()), side_of(OneBroker(BROKER))
         self.refusals = reports.refusals
         self.services = ClientServices(
             core,

@@ -15,7 +15,7 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.auth.fairness_key import DisplayNames, FairnessKeys
 from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.clocks import BrokerClocks
@@ -236,7 +236,7 @@ class ListStage:
         memory.sizes.initial_bytes = KIB
         self.limiter, self.queues = memory.limiter, memory.queues
         self.limiter.set_sharing(sizes.share_by_key, 100)
-        self.pump, self.loop_budget, reports = Pump(loop, loop.time), core.loop_budget, Reports(core, str)
+        self.pump, self.loop_budget, reports = Pump(loop, loop.time), core.loop_budget, Reports(core, DisplayNames())
         self.usage, self.refusals = reports.usage, reports.refusals
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)

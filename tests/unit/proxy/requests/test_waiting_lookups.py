@@ -13,6 +13,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.fairness_key import DisplayNames
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.requests import ClientRequests, RequestServices
@@ -106,7 +107,7 @@ class Crowd:
         self.service = LookupService(core, side_of(broker, self.pool), self.places)
         self.service.apply(MANY, seconds)
         none = cast(Any, None)
-        services = RequestServices(core, self.service, none, none, Reports(core, str))
+        services = RequestServices(core, self.service, none, none, Reports(core, DisplayNames()))
         self.leaving = services.leaving
         self.sent = Sent()
         told = {"crashed": self.crashes.append, "fewer_requests": lambda: None}
