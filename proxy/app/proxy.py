@@ -347,7 +347,7 @@ class Proxy:
         yield LivePart(lambda config: config.connection_log_percent, self.connection_log.apply)
         yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
         yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
-        yield LivePart(WriteLimits.of, self._apply_writes)
+        yield LivePart(WriteLimits.of, self.memory.writes.apply)
         if self.memory.spill is not None:
             from proxy.net.spill.spill import SpillSettings
 
@@ -355,7 +355,7 @@ class Proxy:
         yield LivePart(WatchSettings.of, self.watch_limits.apply)
         yield LivePart(_places_and_seconds, self._apply_requests)
         yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
-        yield LivePart(lambda config: config.handshake_bytes, self._apply_handshakes)
+        yield LivePart(lambda config: config.handshake_bytes, self.services.limit_handshakes)
         yield LivePart(SendSettings.of, self.services.send_buffers.apply)
         yield LivePart(PoolLimits.of, side.pool.apply)
         yield LivePart(DialSettings.of, side.apply_dials)
@@ -380,20 +380,14 @@ class Proxy:
         if self.reports.recorder is not None:
             self.reports.recorder.limits_changed()
 
-    def _apply_writes(self, limits: WriteLimits) -> None:
-        self.memory.writes.limits = limits
-
     def _apply_requests(self, settings: tuple[int, float]) -> None:
         most, seconds = settings
         self.services.requests.lookups.apply(most, seconds)
         self.services.requests.schemas.apply(seconds)
 
-    def _apply_handshakes(self, limit: int) -> None:
-        self.services.limit_handshakes(limit)
-
     def _apply_clients(self, settings: tuple[ClientLimits, SessionLimits]) -> None:
-        self.services.limits, sessions = settings
-        self.services.handshakes.timeout_seconds = sessions.handshake_seconds
+        clients, sessions = settings
+        self.services.apply(clients, sessions.handshake_seconds)
         self.services.direct_mode.apply(sessions.read_timeout_seconds)
         self.sessions.apply(sessions)
         self.sockets.hangup.ended.limit(sessions.total)

@@ -83,10 +83,7 @@ BINARY_OPS: Final = upstream("binary_ops", "Commands of lookup-mode clients.")
 
 
 class ClientServices:
-    """What all client connections share; `authentication` is None if clients need not authenticate.
-
-    `limits` is replaced when the configuration changes.
-    """
+    """What all client connections share; `authentication` is None if clients need not authenticate."""
 
     def __init__(
         self,
@@ -125,6 +122,11 @@ class ClientServices:
         self.send_buffers = SendBuffers(core.loop, core.counters, SendSettings.of(core.config))
         # Each read and each command counts: not even a look-up by the declaration.
         self.bytes_read, self.commands = core.counters[BINARY_BYTES], core.counters[BINARY_OPS]
+
+    def apply(self, limits: ClientLimits, handshake_seconds: float) -> None:
+        """Change the limits of all clients, and the time that large frames before CONNECTED wait."""
+        self.limits = limits
+        self.handshakes.timeout_seconds = handshake_seconds
 
     def limit_handshakes(self, limit: int) -> None:
         """Set the memory for large frames before CONNECTED, which is also that of large credentials that are kept."""

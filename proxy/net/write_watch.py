@@ -325,7 +325,7 @@ class DiskSpace(Protocol):
 
 
 class WriteWatch:
-    """All clients that are being written to; `limits` may be replaced at any time.
+    """All clients that are being written to.
 
     `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk, and `bound`
     says how much may be owed.
@@ -356,6 +356,10 @@ class WriteWatch:
 
     def __len__(self) -> int:
         return len(self._writers)
+
+    def apply(self, limits: WriteLimits) -> None:
+        """Close clients by other limits from now on."""
+        self.limits = limits
 
     @property
     def short(self) -> bool:

@@ -113,7 +113,7 @@ class Books:
         self._file = io.BytesIO()
         core = core_of(counters=self.counters, log=open_log("info", "json", self._file))
         self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, bound)
-        self.watch.limits = WriteLimits(stall_seconds, min_bytes_per_second)
+        self.watch.apply(WriteLimits(stall_seconds, min_bytes_per_second))
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, memory: int = LISTS) -> Reader:
