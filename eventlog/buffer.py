@@ -127,7 +127,7 @@ class EventBuffer:
 
 
 class Tee:
-    """Numbers events, encodes them as JSON, and puts each into all buffers (implements `eventlog.sink.EventSink`).
+    """Numbers events, encodes them as JSON, and puts each into all buffers: `put` is an `eventlog.sink.EventSink`.
 
     An event that cannot be encoded counts as dropped in all buffers, and `failed` is called with the error.
     """

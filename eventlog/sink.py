@@ -1,11 +1,11 @@
 """The interface between the makers of events and the event log.
 
-Rule: `put` costs its caller next to nothing: it never blocks, never fails and returns nothing.
+Rule: a sink costs its caller next to nothing: it never blocks, never fails and returns nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, TypeAlias
 
 __all__ = ["STAMPED", "EventSink", "SinkCounts"]
 
@@ -13,11 +13,8 @@ __all__ = ["STAMPED", "EventSink", "SinkCounts"]
 STAMPED: Final = ("schema_version", "proxy_id", "boot_id", "cluster", "seq", "dropped_before")
 
 
-class EventSink(Protocol):
-    """A receiver of events, which have all fields of the schema but `STAMPED`."""
-
-    def put(self, event: Mapping[str, object]) -> None:
-        """Store an event, which the caller must not change afterwards; never block and never raise."""
+# Stores an event, which has all fields of the schema but `STAMPED`, and which the caller must not change afterwards.
+EventSink: TypeAlias = Callable[[Mapping[str, object]], None]
 
 
 @dataclass(slots=True)

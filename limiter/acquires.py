@@ -32,10 +32,10 @@ class AcquireLine:
 
     __slots__ = ("_aside", "_cap", "_cap_percent", "_capped", "_ledger", "_line", "_open_limit", "shares")
 
-    def __init__(self, ledger: Ledger, shares: bool, cap_percent: int) -> None:
+    def __init__(self, ledger: Ledger, shares: bool) -> None:
         self._ledger = ledger
         self.shares = shares
-        self._cap_percent = cap_percent
+        self._cap_percent = 100
         # An entry stands for an acquire that does not wait, while its turn is looked for.
         self._line: FairLine[AcquireWaiter | Entry[None]] = FairLine()
         # Keys and paths of sites that are parked; if nobody waits at one, it is in neither.
@@ -114,28 +114,32 @@ class AcquireLine:
     # Settings and readings
 
     def set_sharing(self, shares: bool, cap_percent: int) -> None:
-        """Change how keys share; those that wait stay in the order of their arrival, and debts end with the sharing."""
+        """Change how keys share; debts end with that."""
         self._cap_percent = cap_percent
-        moved = [] if shares is self.shares else sorted(self, key=attrgetter("queued_at"))
-        for waiter in moved:
-            self.remove(waiter)
-        self.shares = shares
-        self.measure()
-        for waiter in moved:
-            self.push(waiter)
+        self._measure(shares)
 
     def measure(self) -> None:
-        """Compute again what follows from the limit."""
-        limit, shares = self._ledger.limit, self.shares
+        """Compute again what follows from the limit; debts end with a change of the quantum."""
+        self._measure(self.shares)
+
+    def _measure(self, shares: bool) -> None:
+        limit = self._ledger.limit
+        quantum = max(1, limit // QUANTA_PER_LIMIT) if shares else 1
         self._cap = (
             limit * self._cap_percent // 100 if shares and limit > 0 and self._cap_percent < 100 else sys.maxsize
         )
         self._open_limit = self._ledger.open_limit if shares else sys.maxsize
-        self._line.set_quantum(max(1, limit // QUANTA_PER_LIMIT))
         for path in (*map(path_of, self._capped), *self._aside):
             self._line.set_parked(path, parked=False)
         self._capped.clear()
         self._aside.clear()
+        if (shares, quantum) != (self.shares, self._line.quantum):
+            moved = sorted(self, key=attrgetter("queued_at"))
+            for waiter in moved:
+                self._line.remove(waiter)
+            self.shares, self._line = shares, FairLine(quantum)
+            for waiter in moved:
+                self.push(waiter)
 
     @property
     def caps_keys(self) -> bool:

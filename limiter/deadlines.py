@@ -38,15 +38,16 @@ class Deadlines:
 
     def watch(self, waiter: Waiter) -> None:
         """Watch `waiter`; a waiter without a deadline (`NEVER`) is not kept."""
-        if waiter.deadline == NEVER:
+        if waiter.seconds == NEVER:
             return
         heapq.heappush(self._heap, waiter)
-        if waiter.deadline < self._timer_at:
-            self._arm(waiter.deadline)
+        deadline = waiter.deadline
+        if deadline < self._timer_at:
+            self._arm(deadline)
 
     def forget(self, waiter: Waiter) -> None:
         """Count a watched waiter as left; call once, after the waiter left its queue before its deadline."""
-        if waiter.deadline == NEVER:
+        if waiter.seconds == NEVER:
             return
         self._left += 1
         self._drop_left()

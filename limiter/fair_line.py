@@ -13,7 +13,7 @@ Rules:
 - Paths may be put in band 1: they take turns with each other, and have one turn in four while others wait.
 
 No path may be the beginning of another one; a line whose only path is `()` is first in, first out. Who asks for the
-next item books and grants: nothing here does. All but `longest`, `keys`, `set_quantum` and a walk through all is
+next item books and grants: nothing here does. All but `longest`, `keys` and a walk through all is
 O(depth), amortized; no call makes a tuple.
 """
 
@@ -100,7 +100,7 @@ class Entry(Generic[T]):
 class _Key(_LinkedList[L]):
     """A key at some level: the list of the items that wait at it, or else the keys below it."""
 
-    __slots__ = ("band", "below", "latest", "level", "name", "next", "parked", "previous", "queue", "spent", "waiting")
+    __slots__ = ("band", "below", "level", "name", "next", "parked", "previous", "queue", "spent", "waiting")
 
     def __init__(self, name: Hashable, level: "_Level[L] | None") -> None:
         super().__init__()
@@ -109,8 +109,8 @@ class _Key(_LinkedList[L]):
         self.below: _Level[L] | None = None
         # What it has spent, on a scale that is common to all keys of its level: round r begins at r quanta.
         self.spent: float = 0
-        # The items that wait at it and below, and the number of the latest that came.
-        self.waiting = self.latest = 0
+        # The items that wait at it and below.
+        self.waiting = 0
         self.parked = False
         self.band = 0
         # The round that it has its turn in, and its neighbours there.
@@ -216,19 +216,6 @@ class _Level(Generic[L]):
         self._rings[key.band].begin_round()
         key.spent += cost
 
-    def set_quantum(self, quantum: float) -> None:
-        """Change what a key uses in a turn; turns keep their order, and who owes owes the same."""
-        turns = [key for ring in self._rings for key in ring]
-        for key in self.keys.values():
-            key.spent = quantum + max(0, key.spent - self.start(key))
-        self._quantum = quantum
-        self._rings = [_Ring(quantum) for _ in self._rings]
-        for key in turns:
-            self.move(key)
-        for key in self.keys.values():
-            if key.below is not None:
-                key.below.set_quantum(quantum)
-
     def first_of_each(self) -> list[L]:
         """Return the first member of each path: in the order of turns, and then of those that have none."""
         turns = [key for ring in self._rings for key in ring]
@@ -258,12 +245,11 @@ class FairLine(Generic[L]):
     second of each, and so on. Nobody may come or go meanwhile.
     """
 
-    __slots__ = ("_arrivals", "_debtors", "_quantum", "_root")
+    __slots__ = ("_debtors", "_root", "quantum")
 
     def __init__(self, quantum: float = 1) -> None:
-        self._quantum = quantum
+        self.quantum = quantum
         self._root: _Key[L] = _Key(None, None)
-        self._arrivals = 0
         # Keys that owe and have no items. A plain dict would look through all keys removed from its front.
         self._debtors: OrderedDict[_Key[L], None] = OrderedDict()
 
@@ -281,21 +267,21 @@ class FairLine(Generic[L]):
     def push(self, path: Path, member: L) -> L:
         """Append a member to its path, and return it."""
         assert member.queue is None, "it is in no line"
-        self._arrivals += 1
         key = self._root
         key.waiting += 1
         for name in path:
             level = key.below
             if level is None:
-                level = key.below = _Level(key, self._quantum)
+                level = key.below = _Level(key, self.quantum)
             found = level.keys.get(name)
             if found is None:
                 found = level.keys[name] = _Key(name, level)
             elif not found.waiting:
                 self._debtors.pop(found, None)
+                # For `longest` it comes now.
+                level.keys[name] = level.keys.pop(name)
             key = found
             key.waiting += 1
-            key.latest = self._arrivals
         key.push(member)
         self._wake(key)
         return member
@@ -372,7 +358,7 @@ class FairLine(Generic[L]):
         level = self._root.below
         key = None if level is None else level.keys.get(path[0])
         first = None if level is None else level.first()
-        return key is not None and first is not None and key.spent // self._quantum > first.spent // self._quantum
+        return key is not None and first is not None and key.spent // self.quantum > first.spent // self.quantum
 
     def keys(self) -> tuple[int, float]:
         """Return how many keys of the first level have items, and what all keys there owe beyond their next turn."""
@@ -380,21 +366,15 @@ class FairLine(Generic[L]):
         keys = [] if level is None else [(key, max(0, key.spent - level.start(key))) for key in level.keys.values()]
         return sum(key.waiting > 0 for key, _ in keys), sum(owed for _, owed in keys)
 
-    def set_quantum(self, quantum: float) -> None:
-        """Change what a key uses in a turn; turns keep their order, and who owes owes the same."""
-        self._quantum = quantum
-        if self._root.below is not None:
-            self._root.below.set_quantum(quantum)
-
     def longest(self) -> L | None:
         """Return the last member of the path with most: of the key with most at the first level, and so on below it.
 
-        Of several such keys it is one of band 1, or else the one that grew last: who comes to a line that is full is
+        Of several such keys it is one of band 1, or else the one that came last: who comes to a line that is full is
         pushed, and then this one goes, which may be the newcomer's. Linear in the keys of each level on the way.
         """
         key = self._root
         while key.below is not None:
-            key = max(key.below.keys.values(), key=lambda each: (each.waiting, each.band, each.latest))
+            key = max(reversed(key.below.keys.values()), key=lambda each: (each.waiting, each.band))
         return key.last
 
     def _find(self, path: Path) -> _Key[L] | None:

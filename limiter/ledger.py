@@ -5,10 +5,8 @@ permits' sizes after every call. Only two things can exceed the limit: permits h
 overshoot (the excess of one growth, KIP-72's soft bound). A clamped oversize acquire stays at the limit.
 """
 
-import heapq
 import sys
 from collections.abc import Hashable
-from operator import itemgetter
 
 from limiter.permit import Permit
 from limiter.sites import SiteKey
@@ -98,10 +96,6 @@ class Ledger:
     def available(self) -> int:
         """Return how much is free, never below 0; `sys.maxsize` if unlimited."""
         return max(0, self.limit - self.held) if self.limit > 0 else sys.maxsize
-
-    def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
-        """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
-        return heapq.nlargest(count, self.holders.items(), key=itemgetter(1))
 
     def held_by(self, key: Hashable) -> int:
         """Return how much the permits of `key` hold; None stands for all permits without a key."""

@@ -68,16 +68,17 @@ class Waiter(_Outcome):
     that no task awaits any more as lost.
     """
 
-    __slots__ = ("deadline", "next", "owner", "previous", "queue", "queued_at", "size")
+    __slots__ = ("next", "owner", "previous", "queue", "queued_at", "seconds", "size")
 
     def __init__(
-        self, owner: "AsyncSemaphore", loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float
+        self, owner: "AsyncSemaphore", loop: asyncio.AbstractEventLoop, size: int, queued_at: float, seconds: float
     ) -> None:
         super().__init__(loop=loop)
         self.owner = owner
         self.size = size  # the size asked for; of a growth the new total
         self.queued_at = queued_at
-        self.deadline = deadline
+        # For most waiters it is the number that the semaphore has, where a deadline would be one more object.
+        self.seconds = seconds
         # The list of the line that it is in: None once it has left.
         self.queue: Any = None
         self.previous: Any = None
@@ -91,8 +92,13 @@ class Waiter(_Outcome):
             self.owner.leave(self)
         return True
 
+    @property
+    def deadline(self) -> float:
+        """Return the moment at which the wait ends without a grant."""
+        return self.queued_at + self.seconds
+
     def __lt__(self, other: "Waiter") -> bool:
-        return self.deadline < other.deadline
+        return self.queued_at + self.seconds < other.queued_at + other.seconds
 
 
 class AcquireWaiter(Waiter):
@@ -106,10 +112,10 @@ class AcquireWaiter(Waiter):
         loop: asyncio.AbstractEventLoop,
         size: int,
         queued_at: float,
-        deadline: float,
+        seconds: float,
         key: Hashable,
     ) -> None:
-        super().__init__(owner, loop, size, queued_at, deadline)
+        super().__init__(owner, loop, size, queued_at, seconds)
         self.key = key
         self.about: Hashable = None
 
@@ -120,9 +126,9 @@ class GrowWaiter(Waiter):
     __slots__ = ("permit", "previous_size")
 
     def __init__(
-        self, permit: Permit, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, deadline: float
+        self, permit: Permit, loop: asyncio.AbstractEventLoop, size: int, queued_at: float, seconds: float
     ) -> None:
-        super().__init__(permit.owner, loop, size, queued_at, deadline)
+        super().__init__(permit.owner, loop, size, queued_at, seconds)
         self.permit = permit
         self.previous_size = permit.size
 

@@ -19,9 +19,11 @@ Rules of a share, a part of a semaphore with a line of its own (a permit that co
 """
 
 import asyncio
+import heapq
 from collections.abc import Callable, Hashable, Iterator
 from itertools import chain, islice
 from math import ceil
+from operator import itemgetter
 from weakref import ref
 
 from limiter.acquires import AcquireLine
@@ -52,8 +54,8 @@ class AsyncSemaphore:
 
     `max_queue` bounds the acquires that wait (`<= 0`: no bound); growth is bounded by the permits held instead.
     `timeout_seconds` is the default for requests without a timeout; 0 means now or not at all. Both may be assigned at
-    any time: waiters stay and keep their deadlines. `share_by_key` and `key_cap_percent`: see `set_sharing`; in turns,
-    one of `kept_of` parts of the limit is kept for keys that hold nothing. Not thread-safe. Source: PIP-442.
+    any time: waiters stay and keep their deadlines. `share_by_key`: see `set_sharing`; in turns, one of `kept_of` parts
+    of the limit is kept for keys that hold nothing. Not thread-safe. Source: PIP-442.
     """
 
     __slots__ = (
@@ -71,7 +73,6 @@ class AsyncSemaphore:
         clock: Clock,
         observer: WaitObserver | None = None,
         share_by_key: bool = False,
-        key_cap_percent: int = 100,
         kept_of: int = 0,
     ) -> None:
         self.name = name
@@ -81,7 +82,7 @@ class AsyncSemaphore:
         self.closed = False
         self._ledger = Ledger(limit, kept_of)
         self._counter = EventCounter(observer)
-        self._acquirers = AcquireLine(self._ledger, share_by_key, self._percent(key_cap_percent))
+        self._acquirers = AcquireLine(self._ledger, share_by_key)
         self._growers: FairLine[GrowWaiter] = FairLine()
         self._deadlines = Deadlines(clock, self._expire)
         self._waiting = 0  # acquires and growth
@@ -210,7 +211,10 @@ class AsyncSemaphore:
     # Settings, changed live
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit and serve the waiters that fit now; a limit below what is held shrinks no permit."""
+        """Change the limit and serve the waiters that fit now; a limit below what is held shrinks no permit.
+
+        In turns, waiters then stand in the order of their arrival, and deficits end, if the quantum changes.
+        """
         self._ledger.set_limit(limit)
         self._acquirers.measure()
         self._serve()
@@ -239,16 +243,13 @@ class AsyncSemaphore:
         """Serve the acquires of different keys in turns, by bytes, or all of them in one line.
 
         In turns, a key is granted acquires only up to `key_cap_percent` of the limit (100: no cap; None is a key, too).
-        Waiters stay, in the order of their arrival; deficits end with the sharing. Raises ValueError for a cap outside
-        1 to 100. Source: docs/adr/0007.
+        Waiters stay, in the order of their arrival; deficits end with a change of the sharing. Raises ValueError for a
+        cap outside 1 to 100. Source: docs/adr/0007.
         """
-        self._acquirers.set_sharing(share_by_key, self._percent(key_cap_percent))
+        if not 1 <= key_cap_percent <= 100:
+            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {key_cap_percent}")
+        self._acquirers.set_sharing(share_by_key, key_cap_percent)
         self._serve()
-
-    def _percent(self, cap: int) -> int:
-        if not 1 <= cap <= 100:
-            raise ValueError(f"{self.name} limiter: expected a cap of 1 to 100 percent, got {cap}")
-        return cap
 
     def close(self) -> None:
         """Refuse every later request and fail all waiters with PermitAcquireAlreadyClosed; a second call does nothing.
@@ -360,11 +361,11 @@ class AsyncSemaphore:
     # Waiting
 
     def _enqueue_acquire(self, n: int, key: Hashable, timeout_seconds: float | None) -> AcquireWaiter:
-        now, deadline = self._deadline(n, timeout_seconds)
+        now, seconds = self._times(n, timeout_seconds)
         if len(self._acquirers) >= self.max_queue > 0:
             self._counter.rejected += 1
             raise self._error(PermitAcquireQueueFull, n)
-        waiter = AcquireWaiter(self, asyncio.get_running_loop(), n, now, deadline, key)
+        waiter = AcquireWaiter(self, asyncio.get_running_loop(), n, now, seconds, key)
         self._acquirers.push(waiter)
         self._waiting += 1
         self._deadlines.watch(waiter)
@@ -373,22 +374,21 @@ class AsyncSemaphore:
         return waiter
 
     def _enqueue_grow(self, permit: Permit, n: int, timeout_seconds: float | None) -> GrowWaiter:
-        now, deadline = self._deadline(n, timeout_seconds)
-        waiter = permit.grow_waiter = GrowWaiter(permit, asyncio.get_running_loop(), n, now, deadline)
+        now, seconds = self._times(n, timeout_seconds)
+        waiter = permit.grow_waiter = GrowWaiter(permit, asyncio.get_running_loop(), n, now, seconds)
         self._growers.push((), waiter)
         self._waiting += 1
         self._deadlines.watch(waiter)
         self._counter.count_queued()
         return waiter
 
-    def _deadline(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
-        """Return the present moment and the deadline; raise PermitAcquireTimeout for a request that must not wait."""
-        timeout = self.timeout_seconds if timeout_seconds is None else timeout_seconds
-        if timeout <= 0:
+    def _times(self, n: int, timeout_seconds: float | None) -> tuple[float, float]:
+        """Return the present moment and how long to wait; raise PermitAcquireTimeout if a request must not wait."""
+        seconds = self.timeout_seconds if timeout_seconds is None else timeout_seconds
+        if seconds <= 0:
             self._counter.count_timed_out(0.0)
             raise self._error(PermitAcquireTimeout, n)
-        now = self._clock.time()
-        return now, now + timeout
+        return self._clock.time(), seconds
 
     def _unlink(self, waiter: Waiter) -> None:
         self._take_out(waiter)
@@ -501,7 +501,7 @@ class AsyncSemaphore:
 
     def top_holders(self, count: int) -> list[tuple[Hashable, int]]:
         """Return up to `count` keys with what they hold, largest first; permits without a key are left out."""
-        return self._ledger.top_holders(count)
+        return heapq.nlargest(count, self._ledger.holders.items(), key=itemgetter(1))
 
     def waiters(self, count: int, at_once: int) -> Iterator[list[WaiterStatistics]]:
         """Yield up to `count` waiters, `at_once` at a time: growers first, then acquires in the order of service.
@@ -517,9 +517,3 @@ class AsyncSemaphore:
             waiting = (waiter for waiter in alive if waiter is not None and waiter.queue is not None)
             now = self._clock.time()
             yield [WaiterStatistics.of(waiter, now) for waiter in waiting]
-
-    def __repr__(self) -> str:
-        limit = str(self.limit) if self.limit > 0 else "unlimited"
-        closed = " closed" if self.closed else ""
-        waiting = f"queued {len(self._acquirers)}, growing {len(self._growers)}"
-        return f"<AsyncSemaphore {self.name}{closed}: held {self.held} of {limit}, {waiting}>"

@@ -9,7 +9,7 @@ memory).
 
 import re
 from enum import Enum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from protocol.command_type import CommandType
 from protocol.errors import FrameTooLarge, LocalProtocolError
@@ -23,6 +23,7 @@ from protocol.frames import (
     bare_frame,
     read_head,
 )
+from protocol.slabs import SlabBody
 
 _PING: Final = bare_frame(CommandType.PING)
 _PONG: Final = bare_frame(CommandType.PONG)
@@ -54,16 +55,6 @@ class BodyEnd(NamedTuple):
 
     head: FrameHead
     skipped: bool
-
-
-class BodySink(Protocol):
-    """A receiver of the bytes that follow a frame's request id."""
-
-    def writable(self) -> memoryview:
-        """Return the buffer for the next bytes; empty only when the body is complete."""
-
-    def advance(self, count: int) -> None:
-        """Count `count` bytes that were written to the buffer last returned."""
 
 
 Event = Frame | FrameAnnounced | BodyEnd | Signal
@@ -107,7 +98,7 @@ class FrameDecoder:
         self._buffer = bytearray()
         self._mode = _Mode.BETWEEN
         self._head: FrameHead | None = None
-        self._sink: BodySink | None = None
+        self._sink: SlabBody | None = None
         self._remaining = 0
 
     @property
@@ -179,7 +170,7 @@ class FrameDecoder:
         """Store the announced frame here until it is complete, then return it as a Frame."""
         self._decide(_Mode.STORING)
 
-    def divert(self, sink: BodySink) -> None:
+    def divert(self, sink: SlabBody) -> None:
         """Send the bytes after the announced frame's request id into `sink`.
 
         Raises LocalProtocolError for a frame whose request id does not come first: the start of its rest is unknown.

@@ -8,7 +8,7 @@ needed only (ADR 30). A scanner that is not written in Python may be given inste
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final, Protocol
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -66,17 +66,8 @@ class OpaqueAnswer(SlabBody):
         return len(self.prefix(request_id)) + self.size
 
 
-class NativeScanner(Protocol):
-    """A scanner of a list that is not written in Python, and equal to `CountingScanner`."""
-
-    def feed(self, chunk: bytearray, /) -> str | None:
-        """Read the next bytes; return why they are no topic list, or None."""
-
-    def found(self) -> tuple[bool, bool, str, int, int]:
-        """Return filtered, changed, topics_hash, the number of names and their bytes."""
-
-
-NativeScannerClass = Callable[[int], NativeScanner]
+# A class of a compiled module, which this package must not import; what it does is in `DelegatingScanner`.
+NativeScannerClass = Callable[[int], Any]
 
 
 class TopicListAnswer(OpaqueAnswer):
@@ -269,20 +260,23 @@ class CountingScanner(TopicListScanner):
 
 
 class DelegatingScanner(CountingScanner):
-    """Let a native scanner read a list; what is found is here after each chunk."""
+    """Let a native scanner, equal to `CountingScanner`, read a list; what is found is here after each chunk."""
 
-    __slots__ = ("_native",)
+    __slots__ = ("_feed", "_found")
 
     def __init__(self, total: int, native: NativeScannerClass) -> None:
         super().__init__(total)
-        self._native = native(total)
+        scanner = native(total)
+        # The first returns why the bytes are no topic list, or None; the other all that was found so far.
+        self._feed: Callable[[bytearray], str | None] = scanner.feed
+        self._found: Callable[[], tuple[bool, bool, str, int, int]] = scanner.found
 
     def feed(self, chunk: bytearray) -> None:
         """Read the next bytes; raises MalformedFrame for bytes that are no topic list."""
-        fault = self._native.feed(chunk)
+        fault = self._feed(chunk)
         if fault is not None:
             raise MalformedFrame(fault)
-        self.filtered, self.changed, self.topics_hash, self.topic_count, self.name_bytes = self._native.found()
+        self.filtered, self.changed, self.topics_hash, self.topic_count, self.name_bytes = self._found()
 
 
 def _has_names_only(message: pb.TopicListNames, size: int) -> bool:

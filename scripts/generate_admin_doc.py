@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from proxy.web.admin.access import LEAST_TOKEN
-from proxy.web.admin.listener import ANSWER_SECONDS, MOST_CONNECTIONS, REQUEST_SECONDS
+from proxy.web.admin.listener import MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS
 from proxy.web.admin.routes import ROUTES, Parameter, Route
+from proxy.web.admin.slots import ANSWER_SECONDS, REQUEST_SECONDS
 from proxy.web.admin.views import SLICE_LIMITERS
 from scripts.generated import ROOT
 

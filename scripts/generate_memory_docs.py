@@ -68,10 +68,8 @@ _LEVERS: Final[Mapping[tuple[Key[Any], ...], str]] = {
 }
 
 
-# What a machine of 4 GiB can hold beside its system; the last step is for web services.
+# What a machine of 4 GiB can hold beside its system with web services.
 _ON_4_GIB: Final[tuple[Mapping[Key[Any], int], ...]] = (
-    {Config.max_concurrent_lookup_requests: 10_000},
-    {Config.client_socket_send_memory_mb: 256},
     {Config.max_concurrent_http_requests: 256, Config.max_http_server_connections: 512},
 )
 

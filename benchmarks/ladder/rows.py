@@ -42,10 +42,10 @@ ROWS: dict[str, Row] = {
     "01": Row("no proxy", "none"),
     "02": Row("relay", "ours", relayed=True),
     "02p": Row(
-        "relay, a pool of 16 MB and small receive buffers",
+        "relay, a pool of 16 MB",
         "ours",
         relayed=True,
-        settings=(("relayMemoryPoolMB", "16"), ("relayReceiveBufferBytes", "131072")),
+        settings=(("relayMemoryPoolMB", "16"),),
     ),
     "02k": Row(
         "relay, no pool, the kernel's choice",

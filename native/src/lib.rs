@@ -36,7 +36,7 @@ mod python {
             let tls = [("rustls", env!("LOCKED_RUSTLS")), ("aws-lc-sys", env!("LOCKED_AWS_LC_SYS"))];
             module.add("TLS_LIBRARIES", tls.to_vec())?;
             // The number of the interface with Python (proxy/core/native.py): both sides change it together.
-            module.add("ENGINE_ABI", 10)?;
+            module.add("ENGINE_ABI", 11)?;
             crate::python_tls::register(module)?;
             crate::relay::python::register(module)
         }

@@ -13,7 +13,7 @@ from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.service import TopicListService
 from proxy.telemetry.events.identities import EventIdentities, key_of
-from proxy.telemetry.events.recorder import Recorder
+from proxy.telemetry.events.recorder import Recorder, RecorderSettings
 from proxy.telemetry.events.reports import Reports
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ def make_recorder(core: Core, memory: ListMemory, sink: EventSink | None) -> Rec
         sink,
         EventIdentities(key_of(config.event_log_salt), plain=config.event_log_identities == "plain"),
         memory.limiter,
-        memory.queues,
-        memory.fairness_keys,
+        lambda: memory.queues.heap_queue_size,
+        RecorderSettings.of(config),
         lambda error: core.counters.internal_error(error, "event log"),
         later=core.loop.call_later,
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.client_authentication import CheckSettings, ClientAuthentication, RoleFinder
+from proxy.auth.client_authentication import CheckSettings, ClientAuthentication
 from proxy.auth.credential_holders import CredentialHolders
 from proxy.auth.failures import SettingFault
 from proxy.auth.fairness_key import DisplayNames
@@ -23,7 +23,7 @@ from proxy.core.errors import CredentialsUnavailable
 from proxy.core.version import NAME, SERVER_VERSION
 
 if TYPE_CHECKING:
-    from proxy.auth.providers.registry import Authenticator
+    from proxy.auth.authenticator import Authenticator
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Identities:
         await self.own.close()
 
 
-def make_identities(core: Core, role_finder: RoleFinder | None = None) -> Identities:
+def make_identities(core: Core, role_finder: "Authenticator | None" = None) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
     config, loop, counters, log = core.config, core.loop, core.counters, core.log.of("auth")
     # The limit is set with that of large frames before CONNECTED (`proxy/clients/services.py`).
@@ -94,7 +94,8 @@ def missing_secret(config: Config) -> SettingFault | None:
 
 def _authenticator(core: Core) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
-    from proxy.auth.providers.registry import AuthContext, build_authenticator
+    from proxy.auth.authenticator import AuthContext
+    from proxy.auth.providers.registry import build_authenticator
     from proxy.auth.settings import AuthenticationSettings
     from proxy.auth.signature_turns import SignatureTurns
 

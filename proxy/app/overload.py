@@ -13,6 +13,7 @@ from proxy.brokers.side import BrokerSide
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
 from proxy.config.core import Core
+from proxy.core.process_memory import SYSTEM_PATHS
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
 from proxy.overload.counters import OverloadCounters
@@ -22,8 +23,8 @@ from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
     from proxy.overload.broker_questions import BrokerQuestions
-    from proxy.overload.control import OverloadControl, OverloadParts
-    from proxy.overload.machine_memory import MemoryFiles
+    from proxy.overload.control import OverloadControl
+    from proxy.overload.parts import OverloadParts
     from proxy.overload.relay_weights import RelayWeights
     from proxy.overload.report import Record
     from proxy.overload.samples import MemorySample, OwnerBytes
@@ -58,8 +59,8 @@ class OverloadSwitch:
         self.control: OverloadControl | None = None
         # The last one that ended, which may still be releasing connections and topics.
         self._ended: OverloadControl | None = None
-        # The files that say how much memory is in use; None: those of this machine. Read when a throttle is enabled.
-        self.memory_files: MemoryFiles | None = None
+        # The files that say how much memory is in use, read when a throttle is enabled.
+        self.memory_paths = SYSTEM_PATHS
 
     def apply(self, config: Config) -> None:
         """Start, change or end overload control, as a configuration wants it; nothing once it is closed."""
@@ -121,8 +122,8 @@ class OverloadSwitch:
                 self._ended = None
 
     def _parts(self, config: Config) -> "OverloadParts":
-        from proxy.overload.control import OverloadParts
-        from proxy.overload.machine_memory import MachineMemory, MemoryFiles
+        from proxy.overload.machine_memory import MachineMemory
+        from proxy.overload.parts import OverloadParts
 
         # Without the extension no throttle can be enabled.
         assert self._engines.slots is not None
@@ -132,7 +133,7 @@ class OverloadSwitch:
             memory=MachineMemory(
                 is_sidecar=config.proxy_role == "sidecar",
                 socket_bytes=self._socket_bytes,
-                files=self.memory_files or MemoryFiles(),
+                paths=self.memory_paths,
             ),
             brokers=_questions(config, self._side),
             owners=self.owners,
@@ -215,7 +216,7 @@ def _questions(config: Config, side: BrokerSide) -> "BrokerQuestions | None":
         return None
     from proxy.overload.broker_questions import BrokerQuestions
 
-    return BrokerQuestions(urls, *side.of_questions)
+    return BrokerQuestions(urls, side.admin_port)
 
 
 def _record(recorder: Recorder | None) -> "Record | None":

@@ -203,8 +203,8 @@ class ClientPorts:
             self._sockets.tls,
             self._sockets.tls_files.server,
             self._core.config.max_concurrent_tls_handshakes,
-            self._sessions,
             became_client,
+            self._sessions.ended,
             self._core.counters,
             self._log,
         )

@@ -29,7 +29,6 @@ from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
-from proxy.auth.client_authentication import RoleFinder
 from proxy.brokers.pool import PoolLimits
 from proxy.brokers.side import DialSettings, TargetLists
 from proxy.brokers.sockets import Sockets
@@ -55,6 +54,7 @@ from proxy.relay.watch_limits import WatchLimits, WatchSettings
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.memory import ListMemory, MemorySettings
 from proxy.requests.topic_lists.service import ANSWERS
+from proxy.telemetry.events.recorder import RecorderSettings
 from proxy.telemetry.events.reports import Reports
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
@@ -67,6 +67,7 @@ from proxy.web.runtime_settings import RuntimeSettings
 if TYPE_CHECKING:
     from proxy.app.memory.nodes import Node
     from proxy.app.metrics.export import OtlpExport
+    from proxy.auth.authenticator import Authenticator
     from proxy.telemetry.events.log import EventLog
     from proxy.web.port import WebPort
 
@@ -80,7 +81,7 @@ class Proxy:
         self,
         config: Config,
         log: Logger,
-        role_finder: RoleFinder | None = None,
+        role_finder: "Authenticator | None" = None,
         event_sink: EventSink | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -107,7 +108,6 @@ class Proxy:
         self.relay_engines = make_engines(
             core, self.sockets, self.watch_limits, self.relay_log, self._thread_died, self.sessions.relay_origins
         )
-        self._socket_memory = self.relay_engines.sampler(self.sessions.all_relays)
         # What serves clients, and where they come in.
         self.services = ClientServices(
             core,
@@ -347,6 +347,8 @@ class Proxy:
         yield LivePart(lambda config: config.connection_log_percent, self.connection_log.apply)
         yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
         yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
+        if self.reports.recorder is not None:
+            yield LivePart(RecorderSettings.of, self.reports.recorder.apply)
         yield LivePart(WriteLimits.of, self.memory.writes.apply)
         if self.memory.spill is not None:
             from proxy.net.spill.spill import SpillSettings
@@ -377,8 +379,6 @@ class Proxy:
         self.memory.apply(memory)
         self.services.frames.follow()
         self.services.requests.topic_lists.apply(lists)
-        if self.reports.recorder is not None:
-            self.reports.recorder.limits_changed()
 
     def _apply_requests(self, settings: tuple[int, float]) -> None:
         most, seconds = settings
@@ -420,7 +420,6 @@ class Proxy:
         yield lambda now: self.memory.slabs.trim()
         yield self._cycles.tick
         yield writes.sweep
-        yield self.services.uploads.sweep
         yield self.sockets.hangup.ended.sweep
         yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
         yield lambda now: requests.schemas.arriving.sweep(now, writes.limits.min_bytes_per_second)
@@ -439,7 +438,7 @@ class Proxy:
         return ages if control is None else {**ages, NAME: control.age_seconds()}
 
     async def _weigh_sockets(self, now: float) -> None:
-        await self._socket_memory.sweep(partial(asyncio.sleep, 0))
+        await self.relay_engines.weigh(self.sessions.all_relays(), partial(asyncio.sleep, 0))
 
     async def _look_at_threads(self, now: float) -> None:
         native = self.relay_engines.native

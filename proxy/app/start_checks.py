@@ -13,8 +13,9 @@ from pathlib import Path
 
 from proxy.app.identities import missing_secret
 from proxy.app.processors import usable_processors
+from proxy.auth.authenticator import AuthContext
 from proxy.auth.failures import SettingFault
-from proxy.auth.providers.registry import AuthContext, build_authenticator
+from proxy.auth.providers.registry import build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config, ConfigError
 from proxy.config.sources import COMMAND_LINE

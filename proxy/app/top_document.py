@@ -34,8 +34,8 @@ from proxy.overload.samples import OTHER_TOPICS
 from proxy.relay.threads import NO_THREADS
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.reports import Reports
-from proxy.telemetry.heavy_hitters import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+from proxy.telemetry.usage import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.web.admin.rates import Rates
 
 if TYPE_CHECKING:
@@ -182,9 +182,9 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
         "pool_limit_bytes": 0 if pool is None else pool.limit_bytes,
         "pool_used_bytes": 0 if pool is None else pool.used_bytes,
         "muted": 0 if pool is None else pool.muted,
-        "muted_seconds": 0.0 if pool is None else pool.muted_seconds,
+        "muted_seconds": 0.0 if pool is None else pool.muted_millis / 1000,
         "overshoots": 0 if pool is None else pool.overshoots,
-        "depleted_seconds": 0.0 if pool is None else pool.depleted_seconds,
+        "depleted_seconds": 0.0 if pool is None else pool.depleted_millis / 1000,
     }
 
 

@@ -102,12 +102,7 @@ def guard_of(identities: Identities) -> Guard | None:
     clients, authenticator = identities.clients, identities.authenticator
     if clients is None:
         return None
-    return Guard(
-        clients,
-        certificates=authenticator is None or "tls" in authenticator.methods,
-        check_seconds=clients.settings.refresh_seconds,
-        now=lambda: clients.now(),
-    )
+    return Guard(clients, certificates=authenticator is None or "tls" in authenticator.methods)
 
 
 def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSources, minutes: Minutes) -> PageTable:

@@ -12,7 +12,7 @@ only the provider's verdict, never the credentials.
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -22,6 +22,9 @@ from proxy.auth.identity import MAX_AUTH_DATA_BYTES, PASSWORD, TOKEN, AuthData, 
 from proxy.config.config import Config
 from proxy.core.log import LinePace, Logger
 from proxy.core.public_causes import PublicCause
+
+if TYPE_CHECKING:
+    from proxy.auth.authenticator import Authenticator
 
 MAX_METHOD_CHARS: Final = 64
 
@@ -55,30 +58,20 @@ class CheckSettings:
         return self.forward and (method == TOKEN or (self.passwords and method == PASSWORD))
 
 
-class RoleFinder(Protocol):
-    """All providers together (implemented by `proxy.auth.providers.registry.Authenticator`)."""
-
-    def user_to_check(self, method: str, data: bytes) -> str | None:
-        """Return the user whose check is expensive work of the proxy itself, None for a cheap check."""
-
-    async def authenticate(self, method: str, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
-        """Return the role that a client of `network` proves with `method`; raise AuthenticationFailed."""
-
-
 class ClientAuthentication:
     """Authenticates clients when they connect and again when their credentials expire."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        role_finder: RoleFinder,
+        authenticator: "Authenticator",
         settings: CheckSettings,
         holders: CredentialHolders,
         log: Logger,
         now: Callable[[], float],
     ) -> None:
         self._loop = loop
-        self._role_finder = role_finder
+        self._authenticator = authenticator
         self._log = log
         self._pace = LinePace()
         # Only a proxy whose clients authenticate makes one of these.
@@ -104,11 +97,11 @@ class ClientAuthentication:
         _, network = self._networks_of(client)
         try:
             async with asyncio.timeout(self.settings.verify_seconds):
-                user = self._role_finder.user_to_check(method, data)
+                user = self._authenticator.user_to_check(method, data)
                 if user is None:
-                    return await self._role_finder.authenticate(method, data, certificate, network)
+                    return await self._authenticator.authenticate(method, data, certificate, network)
                 async with self._turns.turn(client, user):
-                    return await self._role_finder.authenticate(method, data, certificate, network)
+                    return await self._authenticator.authenticate(method, data, certificate, network)
         except TimeoutError:
             raise AuthenticationFailed("credentials could not be checked in time", busy=True) from None
 

@@ -5,21 +5,15 @@ shares the connection; if that client leaves or cannot answer, the proxy asks th
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
 
 from proxy.auth.identity import AuthenticationFailed, Principal
 from proxy.auth.kept_credentials import KeptCredentials
 from proxy.core.errors import ConnectionClosed
 
-
-class Holder(Protocol):
-    """A client that presented the credentials (implemented by `proxy.clients.credential_refresh.ClientRefresh`)."""
-
-    def renew(self) -> asyncio.Future[Principal] | None:
-        """Ask the client for new credentials; the future is their principal, or fails with ConnectionClosed.
-
-        Return None if the client cannot be asked.
-        """
+# Asks a client for new credentials; the future is their principal, or fails with ConnectionClosed. None if the client
+# cannot be asked.
+Renew = Callable[[], asyncio.Future[Principal] | None]
 
 
 class CredentialHolders:
@@ -27,21 +21,21 @@ class CredentialHolders:
 
     def __init__(self, kept: KeptCredentials) -> None:
         self.kept = kept
-        self._holders: dict[Principal, dict[Holder, None]] = {}
+        self._holders: dict[Principal, dict[Renew, None]] = {}
 
     def __len__(self) -> int:
         return sum(map(len, self._holders.values()))
 
-    def add(self, principal: Principal, holder: Holder) -> None:
-        """Record that `holder` presented the credentials of `principal`."""
-        self._holders.setdefault(principal, {})[holder] = None
+    def add(self, principal: Principal, renew: Renew) -> None:
+        """Record that the client behind `renew` presented the credentials of `principal`."""
+        self._holders.setdefault(principal, {})[renew] = None
 
-    def remove(self, principal: Principal, holder: Holder) -> None:
+    def remove(self, principal: Principal, renew: Renew) -> None:
         """Remove a client that has left or has presented new credentials."""
         holders = self._holders.get(principal)
         if holders is None:
             return
-        holders.pop(holder, None)
+        holders.pop(renew, None)
         if not holders:
             del self._holders[principal]
 
@@ -50,7 +44,7 @@ class CredentialHolders:
 
         The wait has no time limit; the caller sets one.
         """
-        asked: set[Holder] = set()
+        asked: set[Renew] = set()
         while True:
             answer = self._ask_another(principal, asked)
             if answer is None:
@@ -60,11 +54,11 @@ class CredentialHolders:
             except ConnectionClosed:
                 continue
 
-    def _ask_another(self, principal: Principal, asked: set[Holder]) -> asyncio.Future[Principal] | None:
-        for holder in list(self._holders.get(principal, ())):
-            if holder not in asked:
-                asked.add(holder)
-                answer = holder.renew()
+    def _ask_another(self, principal: Principal, asked: set[Renew]) -> asyncio.Future[Principal] | None:
+        for renew in list(self._holders.get(principal, ())):
+            if renew not in asked:
+                asked.add(renew)
+                answer = renew()
                 if answer is not None:
                     return answer
         return None

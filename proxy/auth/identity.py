@@ -1,10 +1,10 @@
-"""Identities: the credentials of a peer, the principal that they prove, and the interface of providers.
+"""Identities: the credentials of a peer, and the principal that they prove.
 
 No `repr` here shows credentials: neither a log line nor a traceback may carry them.
 """
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from proxy.core.errors import ProxyError
 from proxy.core.public_causes import PublicCause
@@ -70,17 +70,3 @@ class AuthenticationFailed(ProxyError):
         super().__init__(message)
         self.busy = busy
         self.public = PublicCause.BUSY if busy else public
-
-
-class Provider(Protocol):
-    """A way to prove a role."""
-
-    @property
-    def methods(self) -> tuple[str, ...]:
-        """The authentication methods of CONNECT that this provider handles."""
-
-    async def authenticate(self, data: bytes, certificate: bytes | None, network: str) -> Authenticated:
-        """Return the proven role; `certificate` is the verified client certificate of the TLS connection, DER.
-
-        Checks that take the event loop's time take turns by `network` (`limiter.sites`). Raise AuthenticationFailed.
-        """

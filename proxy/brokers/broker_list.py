@@ -10,7 +10,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from proxy.core.errors import ProxyError
+from proxy.brokers.admin_port import AdminRefused, AdminUnavailable
 from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import PacedWaiters, TaskTurns
@@ -22,14 +22,6 @@ WAIT_SECONDS: Final = 5.0
 LIST_SECONDS: Final = 60.0
 # A role that was refused may have a new token, or new rights, by then.
 REFUSED_SECONDS: Final = 300.0
-
-
-class ListRefused(ProxyError):
-    """The brokers do not show the list to the proxy's role."""
-
-
-class ListUnavailable(ProxyError):
-    """No web service answered with a list."""
 
 
 class BrokerList:
@@ -118,12 +110,12 @@ class BrokerList:
         self._not_before = self._loop.time() + PAUSE_SECONDS
         try:
             hosts = await self._ask()
-        except ListRefused as error:
+        except AdminRefused as error:
             self._refused_until = self._loop.time() + spread(REFUSED_SECONDS)
             if not self._told_refusal:
                 self._told_refusal = True
                 self._log.warning("the list of brokers may not be read and is not used", detail=str(error))
-        except ListUnavailable as error:
+        except AdminUnavailable as error:
             if self._pace.due(self._loop.time()):
                 self._log.warning("the list of brokers cannot be read", detail=str(error))
         else:

@@ -8,21 +8,23 @@ more.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
 from protocol.errors import MalformedFrame, ProtocolError, ServerError
 from protocol.frames import Frame, FrameHead
-from protocol.framing import NEED_DATA, PAUSED, BodyEnd, BodySink, FrameAnnounced, FrameDecoder
+from protocol.framing import NEED_DATA, PAUSED, BodyEnd, FrameAnnounced, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody
 from protocol.states import ConnectionState, Role, State, Verdict
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.endpoint import FRAMES_PER_TURN, MOST_CHALLENGES, BrokerEndpoint, goes_on_asking
-from proxy.brokers.request import BrokerConnectionOwner, BrokerRequest, Decision
+from proxy.brokers.request import BrokerRequest, Decision
+from proxy.core.counters import Counters, counter
 from proxy.core.errors import (
     ConnectionClosed,
     DisconnectCause,
@@ -44,7 +46,29 @@ BODY_READ_SECONDS: Final = 0.0002
 MOST_GIVEN_UP: Final = 1000
 LARGE_ANSWERS: Final = frozenset({CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, CommandType.GET_SCHEMA_RESPONSE})
 
+PAUSES: Final = counter("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.")
+UNANSWERED_QUESTIONS: Final = counter(
+    "unanswered_broker_questions", "Questions that a broker left unanswered on a connection that goes on."
+)
+UNKNOWN_ANSWERS: Final = counter("unknown_broker_answers", "Answers of brokers that no request waited for.")
+
 T = TypeVar("T")
+
+
+class Reports(NamedTuple):
+    """Where a connection counts, and what its pool hears of it.
+
+    `changed`: it became ready, idle, paused or resumed. `answered`: the first answer to a question begins.
+    `challenged`: the broker wants credentials, and `respond` or `give_up` ends that. `fail` gets questions that will
+    have no answer: each is told once, a few in each turn of the loop.
+    """
+
+    counters: Counters
+    changed: Callable[["BrokerConnection"], None]
+    answered: Callable[["BrokerConnection"], None]
+    lost: Callable[["BrokerConnection", DisconnectCause], None]
+    challenged: Callable[["BrokerConnection", pb.CommandAuthChallenge], None]
+    fail: Callable[[Iterable[BrokerRequest], Exception], None]
 
 
 class BrokerConnection(BrokerEndpoint):
@@ -64,10 +88,10 @@ class BrokerConnection(BrokerEndpoint):
         "_diverted",
         "_given_up",
         "_next_request_id",
-        "_owner",
         "_pause_began",
         "_paused_for",
         "_pinged_at",
+        "_reports",
         "_state",
         "answered",
         "last_used",
@@ -79,15 +103,15 @@ class BrokerConnection(BrokerEndpoint):
         loop: asyncio.AbstractEventLoop,
         shared: SharedReadBuffer,
         hangup: HangupWatcher,
-        owner: BrokerConnectionOwner["BrokerConnection"],
         loop_budget: LoopBudget,
+        reports: Reports,
         connect_frame: bytes,
     ) -> None:
         super().__init__(loop, shared, hangup, loop_budget)
         self._challenged = False
         # Challenges before CONNECTED that got an answer.
         self._challenges = 0
-        self._owner = owner
+        self._reports = reports
         self._connect_frame = connect_frame
         self._decoder = FrameDecoder(announce_above=SMALL_ANSWER_BYTES, announce_types=LARGE_ANSWERS)
         self._asked: dict[int, BrokerRequest] = {}
@@ -156,7 +180,7 @@ class BrokerConnection(BrokerEndpoint):
         self._asked[request_id], question.asked_at = question, now
         self.write_soon(frame)
 
-    def accept(self, question: BrokerRequest, sink: BodySink) -> None:
+    def accept(self, question: BrokerRequest, sink: SlabBody) -> None:
         """Read the answer the connection is paused for into `sink`, and go on."""
         if self._paused_for is question:
             self._diverted = question
@@ -203,7 +227,7 @@ class BrokerConnection(BrokerEndpoint):
     def resume_writing(self) -> None:
         """Take questions again: the broker has taken what was written."""
         super().resume_writing()
-        self._changed()
+        self._reports.changed(self)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Decode what has arrived; an exception here ends this connection and nothing else."""
@@ -237,7 +261,7 @@ class BrokerConnection(BrokerEndpoint):
 
     def crashed(self, error: BaseException) -> None:
         """End this connection because of an exception of its own, and report it."""
-        self._owner.connection_crashed(error)
+        self._reports.counters.internal_error(error, "broker connection")
         super().crashed(error)
 
     def lost(self, cause: DisconnectCause) -> None:
@@ -248,8 +272,8 @@ class BrokerConnection(BrokerEndpoint):
             self.ready.set_exception(error)
             self.ready.exception()
         self._paused_for = self._diverted = None
-        self._owner.fail(list(asked.values()), error)
-        self._owner.connection_lost(self, cause)
+        self._reports.fail(list(asked.values()), error)
+        self._reports.lost(self, cause)
 
     def tick(self, now: float, clocks: BrokerClocks) -> None:
         """Check the clocks, at least once a second: end a silent connection, send a PING when it is due."""
@@ -285,12 +309,12 @@ class BrokerConnection(BrokerEndpoint):
             # The answer is passed over if it comes yet.
             del self._asked[request_id]
             self._given_up.add(request_id)
-            self._owner.question_unanswered()
+            self._reports.counters[UNANSWERED_QUESTIONS].value += 1
             overdue.append(question)
         if overdue:
-            # A single call for all: the owner fails the first few of each call without a wait.
+            # A single call for all: the pool fails the first few of each call without a wait.
             error = QuestionUnanswered("the broker left a question unanswered for 30 s or more")
-            self._owner.fail(overdue, error)
+            self._reports.fail(overdue, error)
         return silent or (bool(self._given_up) and ping_unanswered)
 
     def _ping(self) -> None:
@@ -348,7 +372,7 @@ class BrokerConnection(BrokerEndpoint):
         if command.type == CommandType.CONNECTED:
             self._state.enter(State.READY)
             self.ready.set_result(None)
-            self._changed()
+            self._reports.changed(self)
             return
         if command.type == CommandType.ERROR:
             self.ready.set_exception(RequestFailed(command.error.error, command.error.message))
@@ -374,12 +398,12 @@ class BrokerConnection(BrokerEndpoint):
         self._challenged = True
         # The answer is made in the next iteration of the loop.
         self._loop_budget.charge(TASK_SECONDS)
-        self._owner.connection_challenged(self, challenge)
+        self._reports.challenged(self, challenge)
 
     def _on_answer(self, command: pb.BaseCommand) -> None:
         field = request_id_field(command.type)
         if field is None:
-            self._owner.unknown_answer()
+            self._reports.counters[UNKNOWN_ANSWERS].value += 1
             return
         request_id = getattr(command, field).request_id
         question = self._asked.pop(request_id, None)
@@ -434,19 +458,16 @@ class BrokerConnection(BrokerEndpoint):
         if request_id in self._given_up:
             self._given_up.remove(request_id)
         else:
-            self._owner.unknown_answer()
+            self._reports.counters[UNKNOWN_ANSWERS].value += 1
 
     def _note_answer(self) -> None:
         if not self.answered:
             self.answered = True
-            self._owner.connection_answered(self)
+            self._reports.answered(self)
 
     def _answer_passed(self) -> None:
         self.last_used = self.loop.time()
-        self._changed()
-
-    def _changed(self) -> None:
-        self._owner.connection_changed(self, usable=self.usable, idle=not self._asked)
+        self._reports.changed(self)
 
     def _stop_for(self, question: BrokerRequest) -> None:
         now = self.loop.time()
@@ -455,7 +476,7 @@ class BrokerConnection(BrokerEndpoint):
         self._chained = True
         self._paused_for = question
         self.pause_reading()
-        self._owner.connection_paused()
+        self._reports.counters[PAUSES].value += 1
 
     def _go_on(self, decide: Callable[[], None]) -> None:
         self._paused_for = None
@@ -472,4 +493,4 @@ class BrokerConnection(BrokerEndpoint):
         except Exception as error:
             # The caller is the task of one question; what is here belongs to others as well.
             self.crashed(error)
-        self._changed()
+        self._reports.changed(self)

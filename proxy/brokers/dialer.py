@@ -35,9 +35,8 @@ class SocketOptions:
     """TCP keep-alive and `TCP_USER_TIMEOUT` of every socket, on both sides of the proxy.
 
     `receive_buffer_bytes` bounds the kernel's receive buffer (0: the kernel's choice). Setting the option ends
-    autotuning, so request connections have it, whose buffers fill up while reading waits for memory, and relays only
-    where the operator asks for it (`relayReceiveBufferBytes`). The option has to be set before the
-    connection is made.
+    autotuning, so only request connections have it, whose buffers fill up while reading waits for memory. The option
+    has to be set before the connection is made.
     """
 
     user_timeout_millis: int
@@ -259,7 +258,7 @@ class _Race:
         self,
         attempt: Callable[[str, BrokerAddress], Awaitable[socket.socket]],
         target: BrokerAddress,
-        at_once: int = ATTEMPTS_AT_ONCE,
+        at_once: int,
     ) -> None:
         self._attempt = attempt
         self._target = target

@@ -9,11 +9,10 @@ CONNECT: an open port proves no broker. A broker to which a request connection i
 
 import asyncio
 import random
-import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
@@ -32,6 +31,9 @@ from proxy.core.log import LinePace, Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope, spread
+
+if TYPE_CHECKING:
+    from proxy.brokers.handshake import ConnectProbe
 
 # The time limit of a probe, and the longest wait of a request for probes.
 PROBE_SECONDS: Final = 1.0
@@ -58,39 +60,6 @@ PROBES: Final = counter_by(
     ("reached", "failed"),
 )
 FAIL_OVERS: Final = counter("broker_fail_overs", "Requests that were sent again, to another broker.")
-
-
-class BrokerChoice(Protocol):
-    """The choice of a broker for a request."""
-
-    def home(self, key: str) -> BrokerAddress:
-        """Return the broker for `key` at once, even if no broker is up."""
-
-    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
-        """Return the next usable broker, not `avoid` if there is another; None if `pick` would have to wait."""
-
-    async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
-        """Return a usable broker, waiting for one if needed; raise BrokerUnavailable."""
-
-    async def usable(self, broker: BrokerAddress, key: str) -> BrokerAddress:
-        """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
-
-
-class BrokerReach(Protocol):
-    """The ways to try a broker (`proxy.brokers.handshake.ConnectProbe`)."""
-
-    @property
-    def timeout_seconds(self) -> float:
-        """Return the time limit of a connection."""
-
-    async def open(self, broker: BrokerAddress, addresses: Sequence[str], timeout_seconds: float) -> socket.socket:
-        """Open a TCP connection; raise BrokerUnavailable."""
-
-    async def look(self, broker: BrokerAddress, addresses: Sequence[str]) -> None:
-        """Return if the broker answers CONNECT; raise BrokerUnavailable if it cannot be used.
-
-        Raise RequestFailed or CredentialsUnavailable if only the proxy's own identity is at fault.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +94,7 @@ class Brokers:
         loop: asyncio.AbstractEventLoop,
         settings: BrokerSettings,
         names: CachingResolver,
-        reach: BrokerReach,
+        probe: "ConnectProbe",
         counters: Counters,
         log: Logger,
         loop_budget: LoopBudget,
@@ -133,7 +102,7 @@ class Brokers:
         self._loop = loop
         self._settings = settings
         self._names = names
-        self._reach = reach
+        self._connect_probe = probe
         self._counters = counters
         counters.show(BROKERS, self.states)
         counters.show(REFUSING, self.refusing)
@@ -343,9 +312,9 @@ class Brokers:
         failure: BrokerUnavailable | None = None
         own_fault: Exception | None = None
         try:
-            async with asyncio.timeout(self._reach.timeout_seconds):
+            async with asyncio.timeout(self._connect_probe.timeout_seconds):
                 addresses = await self.resolve(broker)
-            await self._reach.look(broker, addresses)
+            await self._connect_probe.look(broker, addresses)
         except TimeoutError:
             failure = BrokerUnreachable(f"cannot connect to broker {broker}: its name was not resolved in time")
         except (NoSocket, RequestFailed, CredentialsUnavailable) as error:
@@ -375,7 +344,7 @@ class Brokers:
                 addresses = [broker.address]
                 if not broker.address:
                     addresses = await self._names.resolve(broker.host, broker.port, PROBE_SECONDS)
-                (await self._reach.open(broker, addresses, PROBE_SECONDS)).close()
+                (await self._connect_probe.open(broker, addresses, PROBE_SECONDS)).close()
         except TimeoutError:
             error = f"cannot connect to broker {broker}: its name was not resolved in time"
         except (BrokerUnavailable, TargetRefused) as failure:

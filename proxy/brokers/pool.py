@@ -15,19 +15,20 @@ from enum import StrEnum
 from functools import partial
 from itertools import islice
 from operator import attrgetter
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Final, NamedTuple, Self
 
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.identity import AuthenticationFailed
 from proxy.brokers.clocks import BrokerClocks
 from proxy.brokers.connect_frames import ConnectFrames
-from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.connection import BrokerConnection, Reports
 from proxy.brokers.dialer import Dialer
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
-from proxy.core.counters import Counters, counter, counter_by, gauge_by
+from proxy.core.counters import Counters, counter_by, gauge_by
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -51,14 +52,9 @@ from proxy.net.transport import SharedReadBuffer
 # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
 CONNECTIONS_A_KEY: Final = 2
 CONNECTIONS: Final = gauge_by("state", "broker_connections", "Request connections to brokers by state.")
-PAUSES: Final = counter("broker_connection_pauses", "Pauses in reading a broker connection for lack of memory.")
 OPEN_FAILURES: Final = counter_by(
     "cause", "broker_open_failures", "Request connections to brokers that could not be opened, by cause."
 )
-UNANSWERED_QUESTIONS: Final = counter(
-    "unanswered_broker_questions", "Questions that a broker left unanswered on a connection that goes on."
-)
-UNKNOWN_ANSWERS: Final = counter("unknown_broker_answers", "Answers of brokers that no request waited for.")
 
 
 class Purpose(StrEnum):
@@ -96,16 +92,6 @@ class PoolLimits:
             clocks=BrokerClocks.of(config),
             challenge_seconds=config.authentication_refresh_check_seconds,
         )
-
-
-class BrokerReports(Protocol):
-    """The listener to the outcomes of new connections (`proxy.brokers.discovery.Brokers`)."""
-
-    def worked(self, broker: BrokerAddress) -> None:
-        """Called when a broker has answered a request on a new connection."""
-
-    def failed(self, broker: BrokerAddress, error: str, *, answers_tcp: bool) -> None:
-        """Called when a broker could not be connected to; `answers_tcp` if it had answered TCP at least."""
 
 
 Check = Callable[[BrokerAddress], Awaitable[CheckedTarget]]
@@ -156,7 +142,7 @@ class BrokerPool:
         log: Logger,
         limits: PoolLimits,
         connect_frames: ConnectFrames,
-        reports: BrokerReports,
+        brokers: Brokers,
     ) -> None:
         self._loop = loop
         self._connect_frames = connect_frames
@@ -172,8 +158,9 @@ class BrokerPool:
         self._log = log
         self._pace = LinePace()
         self._limits = limits
-        self._reports = reports
+        self._brokers = brokers
         self._scope = TaskScope(self._crashed)
+        self._reports = Reports(counters, self._changed, self._answered, self._lost, self._challenged, self._fail)
         self._connections: dict[PoolKey, list[BrokerConnection]] = {}
         self._keys: dict[BrokerConnection, PoolKey] = {}
         self._opening: set[PoolKey] = set()
@@ -298,18 +285,18 @@ class BrokerPool:
 
     # --- reports of connections -------------------------------------------------------------------
 
-    def connection_changed(self, connection: BrokerConnection, *, usable: bool, idle: bool) -> None:
+    def _changed(self, connection: BrokerConnection) -> None:
         """Wake the waiters for a connection, or use the place of an idle one."""
         key = self._keys.get(connection)
         if key is None:
             # The connection is still being opened: `_open` wakes the waiters.
             return
-        if usable and not self._wake(key) and idle:
+        if connection.usable and not self._wake(key) and not connection.outstanding:
             self._idle.pop(connection, None)
             self._idle[connection] = None
             self._serve_line()
 
-    def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
+    def _lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
         """Forget the connection."""
         self._counters.disconnected(cause)
         key = self._keys.pop(connection, None)
@@ -328,37 +315,21 @@ class BrokerPool:
                 self._wake(key, error)
         self._serve_line()
 
-    def connection_answered(self, connection: BrokerConnection) -> None:
+    def _answered(self, connection: BrokerConnection) -> None:
         """Report a broker that answers requests: one may answer CONNECT and close at once, again and again."""
-        self._reports.worked(self._keys[connection].broker)
+        self._brokers.worked(self._keys[connection].broker)
 
-    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
+    def _fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
         """Fail questions in turns, each with an error of its own: their tasks ask again, some 0.1 ms each."""
-        failing = [partial(_fail, question, error) for question in questions]
+        failing = [partial(_fail_one, question, error) for question in questions]
         if self._failing is None:
             self._turns.add(failing)
         else:
             self._failing += failing
 
-    def connection_paused(self) -> None:
-        """Count a pause for memory."""
-        self._counters[PAUSES].value += 1
-
-    def question_unanswered(self) -> None:
-        """Count a question that its broker left unanswered."""
-        self._counters[UNANSWERED_QUESTIONS].value += 1
-
-    def unknown_answer(self) -> None:
-        """Count an answer that no question waits for."""
-        self._counters[UNKNOWN_ANSWERS].value += 1
-
-    def connection_challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
+    def _challenged(self, connection: BrokerConnection, challenge: pb.CommandAuthChallenge) -> None:
         """Answer a broker that wants credentials."""
         self._scope.start(self._respond(connection, challenge))
-
-    def connection_crashed(self, error: BaseException) -> None:
-        """Count and report an exception of a connection."""
-        self._counters.internal_error(error, "broker connection")
 
     def _crashed(self, error: BaseException) -> None:
         self._counters.internal_error(error, "broker pool")
@@ -486,14 +457,14 @@ class BrokerPool:
         faultless = RequestFailed | CredentialsUnavailable | NoSocket
         if not isinstance(error, faultless) and not self.has_open(key.broker):
             answers_tcp = not isinstance(error, BrokerUnreachable | TargetRefused)
-            self._reports.failed(key.broker, str(error), answers_tcp=answers_tcp)
+            self._brokers.failed(key.broker, str(error), answers_tcp=answers_tcp)
         # Paced: every request of every client reaches this line while a broker is down.
         if self._pace.due(self._loop.time()):
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
-        side = self._loop, self._shared, self._hangup, self, self._loop_budget
-        return BrokerConnection(*side, connect_frame)
+        side = self._loop, self._shared, self._hangup, self._loop_budget
+        return BrokerConnection(*side, self._reports, connect_frame)
 
     # --- challenges -------------------------------------------------------------------------------
 
@@ -552,5 +523,5 @@ def _ended(key: PoolKey, connection: BrokerConnection) -> ConnectionClosed:
     return connection.closed(connection.cause or DisconnectCause.BROKER_CLOSED, text)
 
 
-def _fail(question: BrokerRequest, error: Exception) -> None:
+def _fail_one(question: BrokerRequest, error: Exception) -> None:
     question.failed(own_copy(error))

@@ -5,19 +5,15 @@ the client that wanted the answer has left: the broker works on it all the same.
 `BrokerConnection`, in order, and never wait.
 """
 
-from collections.abc import Iterable
 from enum import Enum
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import FrameHead
-from protocol.framing import BodySink
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.errors import DisconnectCause, RequestFailed
-
-# The connection of an owner (`proxy.brokers.connection.BrokerConnection`), which imports this module.
-C = TypeVar("C", contravariant=True)
+from protocol.slabs import SlabBody
+from proxy.core.errors import RequestFailed
 
 
 class Decision(Enum):
@@ -32,7 +28,7 @@ class BrokerRequest(Protocol):
 
     asked_at: float
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Decide about an answer whose size has become known."""
 
     def answered(self, command: pb.BaseCommand) -> None:
@@ -66,7 +62,7 @@ class SmallRequest:
         """
         raise NotImplementedError
 
-    def on_response_head(self, head: FrameHead) -> BodySink | Decision:
+    def on_response_head(self, head: FrameHead) -> SlabBody | Decision:
         """Refuse an answer that is too large for the request."""
         self.failed(
             RequestFailed(ServerError.UnknownError, f"the broker's answer of {head.frame_bytes} bytes is too large")
@@ -96,34 +92,3 @@ def unexpected_answer(command: pb.BaseCommand) -> RequestFailed:
     if command.type == CommandType.ERROR:
         return RequestFailed(command.error.error, command.error.message)
     return RequestFailed(ServerError.UnknownError, f"the broker answered with a command of type {command.type}")
-
-
-class BrokerConnectionOwner(Protocol[C]):
-    """The pool that a broker connection belongs to."""
-
-    def connection_changed(self, connection: C, *, usable: bool, idle: bool) -> None:
-        """Called when the connection became ready, idle, paused or resumed; `idle` without a question under way."""
-
-    def connection_answered(self, connection: C) -> None:
-        """Called when the first answer to a question begins."""
-
-    def connection_lost(self, connection: C, cause: DisconnectCause) -> None:
-        """Called when the connection is gone."""
-
-    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
-        """Called with questions that will have no answer: each is told once, a few in each turn of the loop."""
-
-    def connection_paused(self) -> None:
-        """Called when a connection stops reading until a permit is granted."""
-
-    def question_unanswered(self) -> None:
-        """Called when a question is given up because the broker does not answer it."""
-
-    def unknown_answer(self) -> None:
-        """Called when a broker answers a question that nobody asked."""
-
-    def connection_challenged(self, connection: C, challenge: pb.CommandAuthChallenge) -> None:
-        """Called when the broker wants credentials; `respond` or `give_up` ends that."""
-
-    def connection_crashed(self, error: BaseException) -> None:
-        """Called with an unexpected exception; the connection ends with it."""

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Self
 from protocol.proxy_header import ProxyHeader, encode
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.brokers import resolver
+from proxy.brokers.admin_port import AdminPort
 from proxy.brokers.broker_list import BrokerList
 from proxy.brokers.connect_frames import ConnectFrames
 from proxy.brokers.dialer import Dialer
@@ -81,7 +82,8 @@ class BrokerSide:
 
         # What a question over HTTP needs: credentials, TLS, and what makes a connector.
         tls = sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-        self.of_questions = (own, tls, load_connector)
+        self.admin_port = AdminPort(own, tls, load_connector)
+        self.own, self.tls_client = own, tls
         self.connect_frames = connect_frames
         self.known = KnownBrokers(core.clock)
         self.listed = self._list(core)
@@ -132,7 +134,7 @@ class BrokerSide:
         urls = list_urls(core.config)
         if not urls:
             return None
-        question = ListQuestion(urls, core.config.cluster_name, *self.of_questions)
+        question = ListQuestion(urls, core.config.cluster_name, self.admin_port)
 
         def crashed(error: BaseException) -> None:
             core.counters.internal_error(error, "list of brokers")
@@ -232,11 +234,10 @@ def _dialers(
 
         tls = BrokerTls(loop, sockets.tls, sockets.tls_files.broker, core.counters)
     options = replace(sockets.options, receive_buffer_bytes=receive_bytes)
-    of_relays = replace(sockets.options, receive_buffer_bytes=config.relay_receive_buffer_bytes)
     version = config.proxy_header_version
     # The PROXY header of a connection without a client says that it is local.
     preamble = encode(ProxyHeader(), version) if version else b""
     return (
-        Dialer(loop, of_relays, seconds, tls, on_failed=failed, places=places),
+        Dialer(loop, sockets.options, seconds, tls, on_failed=failed, places=places),
         Dialer(loop, options, seconds, tls, preamble, failed),
     )

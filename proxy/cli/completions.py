@@ -5,6 +5,7 @@ needs no library for them. A checkout has no such files and generates a script a
 """
 
 import argparse
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,19 @@ SCRIPTS: Final[Mapping[str, str]] = {
     "fish": "pulsar-proxy.fish",
     "zsh": "_pulsar-proxy",
 }
+
+
+def print_script(options: argparse.Namespace, _: Mapping[str, str]) -> int:
+    """Print the script of a shell and return the exit code."""
+    # The command line is the module that calls this one.
+    from proxy.cli.main import FAILED, whole_parser
+
+    try:
+        print(script_for(options.shell, whole_parser()), end="")
+    except ModuleNotFoundError as error:
+        print(f"error: a checkout needs {error.name} to generate the script: pip install {error.name}", file=sys.stderr)
+        return FAILED
+    return 0
 
 
 def script_for(shell: str, parser: argparse.ArgumentParser) -> str:

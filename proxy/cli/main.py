@@ -5,10 +5,11 @@
 import argparse
 import asyncio
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.config.config import Config, ConfigError
 from proxy.core.secrets import masked
@@ -18,13 +19,6 @@ BAD_CONFIG = 2
 FAILED = 1
 # Commands whose exit code is a verdict on the proxy or its configuration.
 _VERDICTS = ("check-config", "health", "recover-events")
-TOP_HELP = "show limiters, queues, top namespaces and refusals of a running proxy"
-CONFIG_HELP = "show the configuration in force in a running proxy, and the source of each value"
-LOG_LEVEL_HELP = "show or change the log level of a running proxy"
-ADMIN_HELP = "inspect and control a running proxy: connections, limiters, queue, groups, reload, drain"
-HEALTH_HELP = "exit with code 0 if the proxy of this configuration is ready; for container probes"
-RECOVER_HELP = "copy what is sound of damaged files of the event log, each into a file beside it"
-COMPLETION_HELP = "print the completion script of a shell, to evaluate or to save where the shell looks for it"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,10 +45,17 @@ def _run(given: list[str]) -> int:
         raise SystemExit(0)
     options = _parser_for(given).parse_args(given)
     try:
-        code: int = options.run(options)
+        return _loaded(options.run)(options, os.environ)
     except ConfigError as error:
         return _report(error)
-    return code
+
+
+def _loaded(run: "str | Run") -> "Run":
+    if not isinstance(run, str):
+        return run
+    module, _, name = run.partition(":")
+    function: Run = getattr(importlib.import_module(module), name)
+    return function
 
 
 def _drop_the_unread() -> None:
@@ -85,13 +86,15 @@ def _parser_of(names: Iterable[str]) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"pulsar-proxy {VERSION}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     for name in names:
-        text, add_options = _COMMANDS[name]
-        add_options(commands.add_parser(name, help=text, description=text))
+        command = _COMMANDS[name]
+        own = commands.add_parser(name, help=command.help, description=command.help)
+        own.set_defaults(run=command.run)
+        command.add_options(own)
     return parser
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
-    _add_sources(parser, _serve)
+    _add_sources(parser)
     parser.add_argument(
         "--take-over",
         action="store_true",
@@ -101,7 +104,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_check_config(parser: argparse.ArgumentParser) -> None:
-    _add_sources(parser, _check_config)
+    _add_sources(parser)
     parser.add_argument("--strict", action="store_true", help="refuse keys that no proxy knows, such as misspelt keys")
     parser.add_argument(
         "--connect",
@@ -112,11 +115,11 @@ def _add_check_config(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_print_config(parser: argparse.ArgumentParser) -> None:
-    _add_sources(parser, _print_config)
+    _add_sources(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
 
 
-def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], int]) -> None:
+def _add_sources(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="path of proxy.conf; the environment overrides it")
     parser.add_argument(
         "--set",
@@ -131,7 +134,6 @@ def _add_sources(parser: argparse.ArgumentParser, run: Callable[[argparse.Namesp
         help="do without the native extension: plain ports alone, no limits and throttles of relays; keys that ask for "
         "more are refused",
     )
-    parser.set_defaults(run=run)
 
 
 def _add_demo(parser: argparse.ArgumentParser) -> None:
@@ -180,14 +182,12 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
         help="seconds that the producers send (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument("--broker-only", action="store_true", help="run broker and proxy without a storm, until Ctrl-C")
-    parser.set_defaults(run=_demo)
 
 
 def _add_admin(parser: argparse.ArgumentParser) -> None:
     from proxy.cli.admin.arguments import add_admin
 
     add_admin(parser, _duration)
-    parser.set_defaults(run=_admin)
 
 
 def _add_top(parser: argparse.ArgumentParser) -> None:
@@ -200,7 +200,6 @@ def _add_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", type=_seconds, default=1.0, metavar="S", help="seconds between updates (default 1)"
     )
-    parser.set_defaults(run=_top)
 
 
 def _add_config(parser: argparse.ArgumentParser) -> None:
@@ -208,7 +207,6 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
     add_where(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of lines")
-    parser.set_defaults(run=_config)
 
 
 def _add_log_level(parser: argparse.ArgumentParser) -> None:
@@ -216,7 +214,6 @@ def _add_log_level(parser: argparse.ArgumentParser) -> None:
 
     add_where(parser)
     add_level(parser, _duration)
-    parser.set_defaults(run=_log_level)
 
 
 def _add_health(parser: argparse.ArgumentParser) -> None:
@@ -227,17 +224,14 @@ def _add_health(parser: argparse.ArgumentParser) -> None:
         "--timeout", type=_probe, default=3.0, metavar="S", help="seconds to wait for an answer (default 3)"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a line")
-    parser.set_defaults(run=_health)
 
 
 def _add_completion(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("shell", choices=("bash", "fish", "zsh"), help="shell to print the script for")
-    parser.set_defaults(run=_completion)
 
 
 def _add_recover_events(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="+", metavar="FILE", help="event file, *.jsonl.gz; it stays as it is")
-    parser.set_defaults(run=_recover_events)
 
 
 def _duration(text: str) -> float:
@@ -266,9 +260,9 @@ def _number(text: str, most: int) -> float:
     return seconds
 
 
-def _load(options: argparse.Namespace) -> Config:
+def _load(options: argparse.Namespace, environ: Mapping[str, str]) -> Config:
     settings = _overrides(options.set)
-    return Config.load(options.config, os.environ, settings, without_extension=options.without_extension)
+    return Config.load(options.config, environ, settings, without_extension=options.without_extension)
 
 
 def _overrides(settings: Sequence[str]) -> Mapping[str, str]:
@@ -297,8 +291,8 @@ def _refuse(foreign: Sequence[str]) -> int:
     return FAILED
 
 
-def _serve(options: argparse.Namespace) -> int:
-    config = _load(options)
+def _serve(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    config = _load(options, environ)
     from proxy.cli.installation import misplaced
 
     # Check before the other packages are imported: a foreign package of the same name would end in a traceback.
@@ -323,7 +317,7 @@ def _serve(options: argparse.Namespace) -> int:
     try:
         inherited = inherited_of(config, os.environ, log, take_over=options.take_over)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(run(config, log, lambda: _load(options), manager_of_this_process(), inherited))
+            code = runner.run(run(config, log, lambda: _load(options, environ), manager_of_this_process(), inherited))
     except TakeOverFailed as error:
         log.error("cannot take over", detail=str(error))
         return FAILED
@@ -337,10 +331,10 @@ def _serve(options: argparse.Namespace) -> int:
     return code
 
 
-def _check_config(options: argparse.Namespace) -> int:
+def _check_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     from proxy.cli.installation import misplaced
 
-    sources = (options.config, os.environ, _overrides(options.set))
+    sources = (options.config, environ, _overrides(options.set))
     try:
         config = Config.load(*sources, without_extension=options.without_extension)
     except ConfigError as error:
@@ -358,8 +352,8 @@ def _check_config(options: argparse.Namespace) -> int:
     return run_check(config, options)
 
 
-def _print_config(options: argparse.Namespace) -> int:
-    config = _load(options)
+def _print_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
+    config = _load(options, environ)
     if options.json:
         import json
 
@@ -371,70 +365,55 @@ def _print_config(options: argparse.Namespace) -> int:
     return 0
 
 
-def _top(options: argparse.Namespace) -> int:
-    from proxy.cli.top.command import run_top
-
-    return run_top(options, os.environ)
+Run = Callable[[argparse.Namespace, Mapping[str, str]], int]
 
 
-def _admin(options: argparse.Namespace) -> int:
-    from proxy.cli.admin.command import run_admin
+class Command(NamedTuple):
+    """A command: its help text, what adds its options, and what runs it with the environment.
 
-    return run_admin(options, os.environ)
+    A function of another module is a text, `module:function`: its module is imported when it runs.
+    """
 
-
-def _config(options: argparse.Namespace) -> int:
-    from proxy.cli.admin.command import show_config
-
-    return show_config(options, os.environ)
-
-
-def _log_level(options: argparse.Namespace) -> int:
-    from proxy.cli.admin.command import change_log_level
-
-    return change_log_level(options, os.environ)
+    help: str
+    add_options: Callable[[argparse.ArgumentParser], None]
+    run: str | Run
 
 
-def _health(options: argparse.Namespace) -> int:
-    from proxy.cli.health import run_health
-
-    return run_health(options, os.environ)
-
-
-def _recover_events(options: argparse.Namespace) -> int:
-    from proxy.cli.recover_events import recover_events
-
-    return recover_events(options.files)
-
-
-def _completion(options: argparse.Namespace) -> int:
-    from proxy.cli.completions import script_for
-
-    try:
-        print(script_for(options.shell, whole_parser()), end="")
-    except ModuleNotFoundError as error:
-        print(f"error: a checkout needs {error.name} to generate the script: pip install {error.name}", file=sys.stderr)
-        return FAILED
-    return 0
-
-
-def _demo(options: argparse.Namespace) -> int:
-    from proxy.cli.demo.run import run_demo
-
-    return run_demo(options)
-
-
-# Each command with its help text and the function that adds its options, in the order of `--help`.
-_COMMANDS: Final[Mapping[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
-    "serve": ("run the proxy", _add_serve),
-    "check-config": ("check a configuration, report every error, and exit", _add_check_config),
-    "print-config": ("print each key with its value and the source of the value", _add_print_config),
-    "top": (TOP_HELP, _add_top),
-    "admin": (ADMIN_HELP, _add_admin),
-    "config": (CONFIG_HELP, _add_config),
-    "log-level": (LOG_LEVEL_HELP, _add_log_level),
-    "health": (HEALTH_HELP, _add_health),
-    "recover-events": (RECOVER_HELP, _add_recover_events),
-    "completion": (COMPLETION_HELP, _add_completion),
-    "demo": ("run an embedded broker, the proxy and a storm of clients", _add_demo),
-}
+# In the order of `--help`.
+_COMMANDS: Final[Mapping[str, Command]] = {
+    "serve": Command("run the proxy", _add_serve, _serve),
+    "check-config": Command("check a configuration, report every error, and exit", _add_check_config, _check_config),
+    "print-config": Command(
+        "print each key with its value and the source of the value", _add_print_config, _print_config
+    ),
+    "top": Command(
+        "show limiters, queues, top namespaces and refusals of a running proxy",
+        _add_top, "proxy.cli.top.command:run_top",
+    ),
+    "admin": Command(
+        "inspect and control a running proxy: connections, limiters, queue, groups, reload, drain",
+        _add_admin, "proxy.cli.admin.command:run_admin",
+    ),
+    "config": Command(
+        "show the configuration in force in a running proxy, and the source of each value",
+        _add_config, "proxy.cli.admin.command:show_config",
+    ),
+    "log-level": Command(
+        "show or change the log level of a running proxy", _add_log_level, "proxy.cli.admin.command:change_log_level"
+    ),
+    "health": Command(
+        "exit with code 0 if the proxy of this configuration is ready; for container probes",
+        _add_health, "proxy.cli.health:run_health",
+    ),
+    "recover-events": Command(
+        "copy what is sound of damaged files of the event log, each into a file beside it",
+        _add_recover_events, "proxy.cli.recover_events:recover_events",
+    ),
+    "completion": Command(
+        "print the completion script of a shell, to evaluate or to save where the shell looks for it",
+        _add_completion, "proxy.cli.completions:print_script",
+    ),
+    "demo": Command(
+        "run an embedded broker, the proxy and a storm of clients", _add_demo, "proxy.cli.demo.run:run_demo"
+    ),
+}  # fmt: skip

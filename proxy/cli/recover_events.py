@@ -3,8 +3,9 @@
 Rule: a line for each file, and nothing of a file is changed. Exit code 0 if all that is sound is to be had, else 1.
 """
 
+import argparse
 import sys
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +14,9 @@ from eventlog.recovery import copy_sound
 FAILED: Final = 1
 
 
-def recover_events(files: Iterable[str]) -> int:
+def recover_events(options: argparse.Namespace, _: Mapping[str, str]) -> int:
     """Copy the sound flushes of each damaged file into one beside it, and return the exit code."""
-    return max([_recover(Path(name)) for name in files])
+    return max([_recover(Path(name)) for name in options.files])
 
 
 def _recover(path: Path) -> int:

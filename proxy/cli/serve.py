@@ -23,10 +23,10 @@ from proxy.app.reload import LiveChanges, LoadConfig, Reloader
 from proxy.cli.inherited import Inherited, Predecessor
 from proxy.cli.systemd import ServiceManager
 from proxy.config.config import Config
+from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread
-from proxy.web.admin.reload_report import ReloadReport
-from proxy.web.admin.sources import NotUndone
+from proxy.web.admin.sources import NotUndone, ProcessControl
 
 STANDARD_ERROR: Final = 2
 # The exit code after a thread of the relay engine has died (EX_SOFTWARE of sysexits.h).
@@ -49,7 +49,7 @@ async def run(
     proxy cannot start.
     """
     inherited = inherited or Inherited()
-    _raise_file_limit(log)
+    log.debug("file descriptors", limit=raise_descriptor_limit())
     if not config.core_dump_enabled:
         forbid_core_dumps()
     show_stacks_on_signals()
@@ -59,7 +59,7 @@ async def run(
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
     changes = LiveChanges(proxy, log)
-    process = _Process(reloader, changes, ending)
+    process = _control(reloader, changes, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.signalled, StopSignal.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.signalled, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -113,34 +113,17 @@ async def _replace(predecessor: Predecessor, proxy: Proxy, ending: "_Ending", lo
         log.warning("no control socket", detail=error.strerror or str(error))
 
 
-class _Process:
-    """Does for the admin API what signals do."""
+def _control(reloader: Reloader, changes: LiveChanges, ending: "_Ending") -> ProcessControl:
+    """Return what does for the admin API what signals do."""
 
-    def __init__(self, reloader: Reloader, changes: LiveChanges, ending: "_Ending") -> None:
-        self._reloader = reloader
-        self._changes = changes
-        self._ending = ending
-
-    async def reload(self) -> ReloadReport:
-        return await self._reloader.reload()
-
-    def set(self, name: str, text: str, seconds: float | None) -> Mapping[str, object]:
-        change = self._changes.set(name, text, seconds)
+    def set_key(name: str, text: str, seconds: float | None) -> Mapping[str, object]:
+        change = changes.set(name, text, seconds)
         return {"key": change.key, "old": change.old, "new": change.new, "seconds": seconds}
 
-    def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
-        return self._ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
+    def drain(at_once: bool) -> Mapping[str, object] | None:
+        return ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
 
-    def undo_drain(self) -> None:
-        self._ending.undo()
-
-    def hand_over(self) -> Mapping[str, object]:
-        return self._ending.hand_over()
-
-    def fail(self) -> None:
-        self._ending.exit_code = THREAD_DIED
-        self._ending.begin(StopSignal.INTERRUPT)
-        self._ending.cannot_be_undone()
+    return ProcessControl(reloader.reload, set_key, drain, ending.undo, ending.hand_over, ending.fail)
 
 
 class _ReloadNotes:
@@ -210,8 +193,10 @@ class _Ending:
         seconds = plan.longest_seconds if cause is StopSignal.TERMINATE else plan.drain_seconds
         return {"phase": str(phase), "connections": connections, "longest_seconds": seconds}
 
-    def cannot_be_undone(self) -> None:
-        """Stop for good: nobody may call the shutdown off any more."""
+    def fail(self) -> None:
+        """Stop in order and for good, with an exit code that says that the proxy has failed."""
+        self.exit_code = THREAD_DIED
+        self.begin(StopSignal.INTERRUPT)
         self._may_undo = False
 
     def undo(self) -> None:
@@ -242,7 +227,7 @@ class _Ending:
             "longest_seconds": ShutdownPlan.of(self._proxy.config).longest_seconds,
         }
         # The other process serves at the same addresses.
-        self.cannot_be_undone()
+        self._may_undo = False
         self._tell_stopping(ShutdownPlan.of(self._proxy.config).longest_seconds + SECONDS_TO_CLOSE)
         return {**begun, "control_socket": None if path is None else str(path)}
 
@@ -265,7 +250,7 @@ class _Ending:
                 continue
             ends = self._loop.time() + self._shutdown.seconds_left(self._loop.time())
             if await self._do(self._proxy.drain(ends - self._loop.time())):
-                self.cannot_be_undone()
+                self._may_undo = False
                 self._tell_stopping(SECONDS_TO_CLOSE)
                 await self._do(self._proxy.close(max(0.0, ends - self._loop.time())))
                 return
@@ -327,10 +312,3 @@ def forbid_core_dumps() -> None:
     # 1 and not 0: the kernel ignores 0 where core_pattern is a program (systemd-coredump), but starts none for 1; no
     # file is as small (fs/coredump.c). The hard limit stays: root can allow dumps of a running proxy by prlimit.
     resource.setrlimit(resource.RLIMIT_CORE, (min(1, hard) if hard != resource.RLIM_INFINITY else 1, hard))
-
-
-def _raise_file_limit(log: Logger) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    log.debug("file descriptors", limit=hard)

@@ -325,16 +325,6 @@ class ClientConnection(TurnTaker):
         self.output.flush()
         self._end(cause, abort=self.output.holds_memory)
 
-    def unhold(self, reason: Hold) -> None:
-        """Resume processing and reading, unless there is another reason left."""
-        if not self._holds or not self._holds & reason or self.cause is not None:
-            return
-        self._holds &= ~reason
-        if not self._holds:
-            self._process()
-            if not self._holds:
-                self.resume_reading()
-
     # --- frames -----------------------------------------------------------------------------------
 
     def _process(self) -> None:
@@ -479,7 +469,7 @@ class ClientConnection(TurnTaker):
             self._pass_unanswered(1)
 
     def fewer_requests(self) -> None:
-        """Resume reading if the client has less under way than enough (`clients.requests.RequestingClient`)."""
+        """Resume reading if the client has less under way than enough."""
         # A lowered limit may be below the number still outstanding.
         if self._holds and not self._has_enough:
             self.unhold(Hold.OUTSTANDING)

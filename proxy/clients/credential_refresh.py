@@ -53,7 +53,7 @@ class ClientRefresh:
         self._protocol_version = protocol_version
         self._waiting: list[asyncio.Future[Principal]] = []
         if credentials.renewable and credentials.forwarded:
-            authentication.holders.add(credentials.principal, self)
+            authentication.holders.add(credentials.principal, self.renew)
 
     def look(self) -> None:
         """Ask for new credentials after expiry; close a connection that cannot renew them."""
@@ -67,7 +67,7 @@ class ClientRefresh:
             self._client.close(DisconnectCause.CREDENTIALS_NOT_RENEWED)
 
     def renew(self) -> asyncio.Future[Principal] | None:
-        """Ask the client for new credentials, unless it was asked already (implements `credential_holders.Holder`)."""
+        """Ask the client for new credentials, unless it was asked already."""
         if self._client.gone or not self._credentials.renewable:
             return None
         if not self._credentials.under_way:
@@ -90,7 +90,7 @@ class ClientRefresh:
 
     def close(self) -> None:
         """Remove the client; its waiters ask another client."""
-        self._authentication.holders.remove(self._credentials.principal, self)
+        self._authentication.holders.remove(self._credentials.principal, self.renew)
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
@@ -119,9 +119,9 @@ class ClientRefresh:
             return
         if before.original is not None:
             authentication.holders.kept.release(before)
-            authentication.holders.remove(before, self)
+            authentication.holders.remove(before, self.renew)
         if credentials.forwarded:
-            authentication.holders.add(credentials.principal, self)
+            authentication.holders.add(credentials.principal, self.renew)
         client.principal = credentials.principal
         waiting, self._waiting = self._waiting, []
         for future in waiting:

@@ -1,9 +1,9 @@
 """Connections that have proven nothing leave for newcomers when all places of connections are taken.
 
 A crowd is what one address (an IPv6 /64 network) has of connections without a CONNECT, or in lookup mode; relays are
-in `relay_crowds.py`. Anybody can open as many connections as there are places, and say nothing. So the largest crowd
-gives way to addresses that have far less. The crowds of an IPv6 site (/48) count as one first, and then apart
-(`SiteSizes.outweighing`). Each step is O(1). No I/O and no clock here.
+in `proxy/relay/relay_crowds.py`. Anybody can open as many connections as there are places, and say nothing. So the
+largest crowd gives way to addresses that have far less. The crowds of an IPv6 site (/48) count as one first, and then
+apart (`SiteSizes.outweighing`). Each step is O(1). No I/O and no clock here.
 """
 
 from collections.abc import Hashable, Iterator

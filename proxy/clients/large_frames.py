@@ -7,25 +7,27 @@ Rules:
 - The first bytes wait among the newcomers, growth before them; one growth at a time may overshoot the limit
   (docs/adr/0003), so that frames which all grow cannot wait for each other without end.
 - Before CONNECTED a frame takes from a small memory of its own, in turns by address: nobody has proven anything yet.
-- Frames together take a share as large as a part of direct memory (SHARE_PART), in turns by address. Questions hold
-  that share only, until they have their answer: what waits for direct memory for its own answer must hold none of it.
-  All other frames take direct memory, too, so that no topic list waits for more of them than the share has.
-- While frames wait for that share, or for the memory before CONNECTED, a frame whose bytes do not come is refused soon.
+- After CONNECTED a frame takes from a memory of its own, too, as large as a part of direct memory (SHARE_PART): in
+  turns by address, until it is answered. It holds no direct memory: no topic list waits for a frame, no question holds
+  what its own answer waits for, and no two frames wait for each other, as each grows in one memory only.
+- A frame takes at least its place (PLACE_BYTES) there, before its bytes have come. Otherwise that memory would let in
+  as many frames as it has room for their first bytes, and all of them would wait to grow.
+- While frames wait for either memory, a frame there whose bytes do not come is refused (`proxy.clients.upload_watch`).
 - A frame that is refused is answered with its request id, which in some commands stands behind a topic: then its first
   UNBOOKED_FRAME_BYTES are stored to find the id. A client whose id is not there is closed: the client could not tell
   which of its requests an answer is for.
-- A client that sends too slowly is closed while others wait for that memory (`proxy.clients.upload_watch`), and every
-  frame has a clock: `seconds` in which the proxy waited for its bytes.
+- Every frame has a clock: `seconds` in which the proxy waited for its bytes.
 
 Owns the permit of the frame under way. A client has one such frame at a time: after it nothing is read.
 """
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol
 
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType, request_id_number
@@ -35,7 +37,6 @@ from protocol.frames import FrameHead
 from protocol.framing import FrameDecoder
 from protocol.states import ConnectionState, State, Verdict
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
-from proxy.clients.frame_memory import FramePermit
 from proxy.clients.requests import REFUSED, REQUESTS, refusal
 from proxy.clients.services import ClientServices
 from proxy.clients.session import Hold
@@ -53,15 +54,13 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 2 * MAX_AUTH_DATA_BYTES + 8 * 1024
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
-# A frame counts as this much of that part from its first permit on, unless it needs less in all.
+# A frame counts there as this much from its first permit on, unless it needs less in all.
 PLACE_BYTES: Final = 64 * 1024
 # A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives
 # back is room for eight others to show the same.
 STEP_PART: Final = 8
 LARGE_COMMANDS: Final[frozenset[int]] = frozenset({CommandType.CONNECT, *REQUESTS})
 LARGE_COMMANDS_WITH_CREDENTIALS: Final = LARGE_COMMANDS | {CommandType.AUTH_RESPONSE}
-# Commands with content of their own; all other requests are questions.
-WITH_CONTENT: Final = frozenset({CommandType.GET_OR_CREATE_SCHEMA, CommandType.AUTH_RESPONSE})
 
 
 def memory_for(stored: int, frame_bytes: int, charged: int, part: int = 1) -> int:
@@ -86,10 +85,6 @@ class FrameSender(Protocol):
     @property
     def scope(self) -> TaskScope:
         """Return the scope of tasks that end with the client."""
-
-    @property
-    def charged(self) -> Hashable:
-        """Return the key that is charged for the frame's memory."""
 
     @property
     def put_off(self) -> bool:
@@ -117,24 +112,26 @@ class FrameSender(Protocol):
 class _Arriving:
     """A large frame that is being stored: its head, the memory it takes, and the times it has left."""
 
-    __slots__ = ("clock", "head", "memories", "patience_seconds", "rate", "refuse", "seconds", "walker")
+    __slots__ = ("clock", "head", "memory", "patience_seconds", "place", "rate", "refuse", "seconds", "walker")
 
     def __init__(
         self,
         head: FrameHead,
-        memories: tuple[AsyncSemaphore, ...],
+        memory: AsyncSemaphore,
         seconds: float,
+        place: int = 0,
         refuse: Callable[[int], None] | None = None,
     ) -> None:
         self.head = head
         # For a frame that is stored for its request id only: refuses the request with this id.
         self.refuse = refuse
-        self.memories = memories
+        self.memory = memory
+        self.place = place
         self.walker = FieldWalker()
         self.rate = UploadRate()
         # The proxy waits so long for the frame's bytes, and the frame so long for memory: in all, not each time.
         self.seconds = seconds
-        self.patience_seconds = memories[-1].timeout_seconds
+        self.patience_seconds = memory.timeout_seconds
         self.clock: asyncio.TimerHandle | None = None
 
 
@@ -154,7 +151,7 @@ class LargeFrames:
         self._services = services
         self._decoder = decoder
         self._state = state
-        self.permit: FramePermit | None = None
+        self.permit: Permit | None = None
         self._arriving: _Arriving | None = None
 
     def detach_permit(self) -> Callable[[], None] | None:
@@ -183,13 +180,8 @@ class LargeFrames:
 
     @property
     def wanted(self) -> bool:
-        """Return whether anybody waits for memory of the kind that the frame under way holds."""
-        return self._arriving is not None and any(memory.short for memory in self._arriving.memories)
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether other frames wait for the part of memory that only frames take."""
-        return self._arriving is not None and self._arriving.memories[0].short
+        """Return whether other frames wait for the memory that the frame under way holds."""
+        return self._arriving is not None and self._arriving.memory.short
 
     @property
     def silent(self) -> bool:
@@ -201,20 +193,11 @@ class LargeFrames:
         """Count the bytes of the permit of the frame under way."""
         return 0 if self.permit is None else self.permit.size
 
-    @property
-    def name(self) -> str:
-        """Return the client's name."""
-        return self._sender.name
-
-    def evict(self, cause: DisconnectCause) -> None:
-        """End the connection at once."""
-        self._sender.abort(cause)
-
     def give_way(self) -> None:
         """Refuse the frame, whose bytes do not come, as if it had waited too long for memory."""
         arriving = self._arriving
         assert arriving is not None
-        memory = arriving.memories[0]
+        memory = arriving.memory
         asked, queued = arriving.head.frame_bytes, memory.queue_size
         error = PermitAcquireTimeout(memory.name, memory.limit, memory.held, asked, queued)
         self._refuse_memory(arriving, error)
@@ -244,7 +227,8 @@ class LargeFrames:
         """Refuse a frame with its request id, at once or when the bytes are there that may have it."""
         request_id, kind = _request_id(head), head.command_type
         if request_id == commands.REQUEST_ID_NONE and kind is not None and request_id_number(kind) is not None:
-            self._arriving = _Arriving(head, (self._services.direct,), self._services.limits.frame_seconds, refuse)
+            services = self._services
+            self._arriving = _Arriving(head, services.frames, services.limits.frame_seconds, refuse=refuse)
             self._decoder.store()
             self._await_bytes(self._arriving)
             return
@@ -277,11 +261,10 @@ class LargeFrames:
         services = self._services
         seconds = services.limits.frame_seconds
         if self._state.state in (State.INIT, State.CONNECTING):
-            self._arriving = _Arriving(head, (services.handshakes,), seconds)
-        elif head.command_type in WITH_CONTENT:
-            self._arriving = _Arriving(head, (services.frames, services.direct), seconds)
+            self._arriving = _Arriving(head, services.handshakes, seconds)
         else:
-            self._arriving = _Arriving(head, (services.frames,), seconds)
+            place = min(LARGE_FRAME_COPIES * head.frame_bytes, PLACE_BYTES)
+            self._arriving = _Arriving(head, services.frames, seconds, place)
         self._decoder.store()
         self._services.uploads.add(self)
         self._await_bytes(self._arriving)
@@ -316,8 +299,7 @@ class LargeFrames:
         if not self._try_charge(arriving, memory_for(stored, arriving.head.frame_bytes, self.held_bytes)):
             step = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, STEP_PART)
             self._sender.hold(Hold.LARGE_FRAME)
-            assert self.permit is not None
-            self._sender.scope.start(self._wait(arriving, self.permit, step))
+            self._sender.scope.start(self._wait(arriving, step))
             self._services.uploads.wait_began()
             return False
         if stored >= arriving.head.frame_bytes:
@@ -338,24 +320,28 @@ class LargeFrames:
             return True
         return False
 
-    def _try_charge(self, arriving: _Arriving, needed: int) -> bool:
-        if not needed:
-            return True
-        if self.permit is None:
-            place = min(LARGE_FRAME_COPIES * arriving.head.frame_bytes, PLACE_BYTES)
-            if arriving.memories[0] is self._services.handshakes:
-                place = 0
-            # The share is taken in turns by address, as before CONNECTED.
-            keys = (host_network(self._sender.client_address), self._sender.charged)
-            self.permit = FramePermit(tuple(zip(arriving.memories, keys, strict=False)), place)
-        return self.permit.try_grow(needed)
+    @property
+    def _network(self) -> str:
+        return host_network(self._sender.client_address)
 
-    async def _wait(self, arriving: _Arriving, permit: FramePermit, needed: int) -> None:
+    def _try_charge(self, arriving: _Arriving, needed: int) -> bool:
+        if needed <= self.held_bytes:
+            return True
+        if self.permit is not None:
+            return self.permit.try_update(needed)
+        self.permit = arriving.memory.try_acquire(max(needed, arriving.place), key=self._network)
+        return self.permit is not None
+
+    async def _wait(self, arriving: _Arriving, needed: int) -> None:
         """Wait for memory; then read on, or pass the frame over with an error."""
-        loop = self._services.loop
+        loop, memory, seconds = self._services.loop, arriving.memory, arriving.patience_seconds
         since = loop.time()
         try:
-            await permit.grow(needed, loop, arriving.patience_seconds)
+            if self.permit is not None:
+                await self.permit.update(needed, timeout_seconds=seconds)
+            else:
+                size = max(needed, arriving.place)
+                self.permit = await memory.acquire(size, key=self._network, timeout_seconds=seconds)
         except PermitAcquireError as error:
             self._refuse_memory(arriving, error)
         arriving.patience_seconds -= loop.time() - since
@@ -364,9 +350,8 @@ class LargeFrames:
     def _refuse_memory(self, arriving: _Arriving, error: PermitAcquireError) -> None:
         head, sender = arriving.head, self._sender
         command = CommandType(head.command_type).name if head.command_type is not None else "?"
-        stage = Stage.HANDSHAKE if arriving.memories[0] is self._services.handshakes else Stage.DIRECT
-        short = next(memory for memory in arriving.memories if memory.name == error.limiter)
-        self._services.requests.refusals.note(error, stage, short, sender.name, command)
+        stage = Stage.HANDSHAKE if arriving.memory is self._services.handshakes else Stage.DIRECT
+        self._services.requests.refusals.note(error, stage, arriving.memory, sender.name, command)
         request_id: int | None = _request_id(head)
         if request_id == commands.REQUEST_ID_NONE:
             request_id = self._stored_request_id(arriving)

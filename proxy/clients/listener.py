@@ -182,10 +182,13 @@ class Listener:
     ) -> None:
         try:
             self._options.apply(accepted)
-            arrivals.take(accepted, address, header, since)
+            arrival = arrivals.take(accepted, address, header)
         except OSError:
             # The client reset the connection while it waited in the backlog, or the kernel cannot watch one more.
             accepted.close()
+        else:
+            # Behind what can fail: a session that nobody watches would never end.
+            self._sessions.add(arrival, since)
 
     async def _serve(self, accepted: socket.socket, client: ClientConnection) -> None:
         try:

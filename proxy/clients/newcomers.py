@@ -17,7 +17,8 @@ from functools import partial
 from typing import Final, Generic, TypeVar
 
 from proxy.clients.crowds import IDLE_FACTOR, Crowds, Unproven
-from proxy.clients.relay_crowds import PassingRelay, RelayCrowds
+from proxy.relay.engine import Relay
+from proxy.relay.relay_crowds import RelayCrowds
 
 # Clients at work leave for an address that has less than this part of their address's.
 WORK_FACTOR: Final = 8
@@ -27,17 +28,16 @@ WORK_PART_A_SECOND: Final = 0.001
 WORK_BURST_SECONDS: Final = 10
 
 U = TypeVar("U", bound=Unproven)
-R = TypeVar("R", bound=PassingRelay)
 
 
-class Newcomers(Generic[U, R]):
+class Newcomers(Generic[U]):
     """Chooses among the clients of `crowds` and the relays of `relays` who leaves."""
 
     __slots__ = ("_at", "_saved", "crowds", "relays")
 
     def __init__(self) -> None:
         self.crowds: Crowds[U] = Crowds()
-        self.relays: RelayCrowds[R] = RelayCrowds()
+        self.relays: RelayCrowds = RelayCrowds()
         self._at = float("-inf")
         self._saved = 0.0
 
@@ -47,7 +47,7 @@ class Newcomers(Generic[U, R]):
         relays = self.relays
         return self.crowds.gives_way(None) or relays.most_strangers > IDLE_FACTOR or relays.most_known > WORK_FACTOR
 
-    def victim(self, address: str, now: float, places: int) -> U | R | None:
+    def victim(self, address: str, now: float, places: int) -> U | Relay | None:
         """Return who leaves, of `places` that are all taken, for a newcomer of `address`."""
         idle = self._idle(address, now)
         if idle is not None or not self._may_end_work(now, places):
@@ -56,14 +56,14 @@ class Newcomers(Generic[U, R]):
         self._saved -= worker is not None
         return worker
 
-    def _idle(self, address: str, now: float) -> U | R | None:
+    def _idle(self, address: str, now: float) -> U | Relay | None:
         crowds, relays = self.crowds, self.relays
         heavier = partial(crowds.heavier, address, IDLE_FACTOR)
         if relays.most_strangers > crowds.most:
             return relays.quiet_stranger(heavier, now) or crowds.victim(address, now)
         return crowds.victim(address, now) or relays.quiet_stranger(heavier, now)
 
-    def _at_work(self, address: str, now: float) -> Iterator[U | R | None]:
+    def _at_work(self, address: str, now: float) -> Iterator[U | Relay | None]:
         heavier = partial(self.crowds.heavier, address, WORK_FACTOR)
         yield self.crowds.youngest(address, WORK_FACTOR)
         yield self.relays.busy_stranger(heavier)

@@ -8,25 +8,27 @@ thousand costs little more than their bytes.
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
-from proxy.clients.frame_memory import FramePermit
+from proxy.clients.session import ClientSession
 from proxy.config.core import Core
 from proxy.core.counters import PREFIX, Declared, Number, counter_by, upstream
+from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import TASK_SECONDS
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
-from proxy.requests.client import TurnClient
+from proxy.requests.broker_turns import Asker
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
-from proxy.requests.lookups import FEW_WAITING, LookupService, Slot
+from proxy.requests.lookups import LookupService
+from proxy.requests.places import FEW_WAITING, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord, request_record
+from proxy.telemetry.events.recorder import RequestOrigin, RequestRecord
 from proxy.telemetry.events.reports import Reports
 
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
@@ -92,7 +94,7 @@ class _Held:
 
     __slots__ = ("large", "on_disk", "place", "slot")
 
-    def __init__(self, slot: Slot | None, large: FramePermit | None) -> None:
+    def __init__(self, slot: Slot | None, large: Permit | None) -> None:
         self.on_disk = False
         self.slot = slot
         self.place: Permit | None = None
@@ -113,22 +115,12 @@ class _Held:
 class _WaitingList(NamedTuple):
     command: bytes
     arrived: float
-    record: NoRecord
+    record: RequestRecord | None
     held: _Held
 
 
-class RequestingClient(TurnClient, Protocol):
-    """A client whose requests are served; the client, not its bound methods, is kept for each connection."""
-
-    def crashed(self, error: BaseException) -> None:
-        """Called with an exception of a request's task."""
-
-    def fewer_requests(self) -> None:
-        """Called when a request has ended."""
-
-
 class ClientRequests:
-    """Serves one client's requests until `close`.
+    """Serves one client's requests until `close`; the client, not its bound methods, is kept for each connection.
 
     Topic lists and GET_SCHEMA are served in tasks; the small requests wait without (`proxy.requests.forwarding`).
     """
@@ -146,13 +138,14 @@ class ClientRequests:
         "outstanding",
     )
 
-    def __init__(self, client: RequestingClient, services: RequestServices) -> None:
+    def __init__(self, client: ClientSession, services: RequestServices) -> None:
         self._client = client
         self._services = services
         # Most connections ask for nothing.
         self._list_tasks: TaskScope | None = None
         self._schema_tasks: TaskScope | None = None
-        self._forwarded: set[ForwardedRequest] | None = None
+        # The small requests, with the permits of large frames.
+        self._forwarded: dict[ForwardedRequest, Permit | None] | None = None
         # Lists on disk are not among the lists under way.
         self._lists_under_way = self._lists_on_disk = 0
         # Whether the client must not be read because of the lists that wait.
@@ -160,7 +153,7 @@ class ClientRequests:
         self._waiting_lists: deque[_WaitingList] | None = None
         self.outstanding = 0
 
-    def serve(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float = 0.0) -> bool:
+    def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, since: float = 0.0) -> bool:
         """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
 
         Topic lists beyond LISTS_AT_ONCE wait for their turn. The request has waited in line `since` then, if it has.
@@ -172,7 +165,7 @@ class ClientRequests:
         if since and lookups.too_late(since):
             self._refuse_late(command)
             return False
-        slot = lookups.try_begin(self._client, since, len(raw))
+        slot = lookups.try_begin(self._asker, since, len(raw))
         if slot is None:
             self._reject(command)
             return False
@@ -186,16 +179,16 @@ class ClientRequests:
             self._schema_tasks.start(work, partial(self._ended, _Held(slot, large)))
             return True
         if self._forwarded is None:
-            self._forwarded = set()
-        self._forwarded.add(lookups.start(command, RequestParts(self._client, slot, self, large)))
+            self._forwarded = {}
+        self._forwarded[lookups.start(command, RequestParts(self._client, slot, self))] = large
         return True
 
     def request_over(self, request: ForwardedRequest) -> None:
         """Called when a small request is over: release what it held, but its place among the lookups."""
         assert self._forwarded is not None
-        self._forwarded.discard(request)
-        if request.large is not None:
-            request.large.release()
+        large = self._forwarded.pop(request)
+        if large is not None:
+            large.release()
         self.outstanding -= 1
         self._client.fewer_requests()
 
@@ -209,13 +202,19 @@ class ClientRequests:
         self._list_tasks.start(work, on_end)
 
     @property
+    def _asker(self) -> Asker:
+        return self._client.network, id(self._client)
+
+    @property
     def tasks(self) -> int:
         """Count the tasks and small requests that have not ended, also of a client that is gone: they end later."""
         kinds = self._list_tasks, self._schema_tasks, self._forwarded
         return sum(len(under_way) for under_way in kinds if under_way is not None)
 
-    def _reject(self, command: pb.BaseCommand) -> None:
+    def _reject(self, command: pb.BaseCommand, record: RequestRecord | None = None) -> None:
         services = self._services
+        if record is not None:
+            record.rejected(command.getTopicsOfNamespace)
         if command.type in REJECTED:
             services.counters[REJECTED[command.type]].value += 1
         services.counters[REFUSED]["too_many"] += 1
@@ -249,34 +248,33 @@ class ClientRequests:
         self._services.lookups.list_places.waiting -= len(waiting or ())
         for entry in waiting or ():
             self._services.counters[ANSWERS]["cancelled"] += 1
-            if entry.record is NO_RECORD:
+            if entry.record is None:
                 entry.held.release()
             else:
                 # Up to a thousand of them: their questions are decoded a few in each iteration of the loop.
-                self._services.loop_budget.defer_cheap(partial(_record_waited, entry))
+                left = partial(_record_left, entry, entry.record, self._client.cause)
+                self._services.loop_budget.defer_cheap(left)
 
     # --- topic lists ------------------------------------------------------------------------------
 
-    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: FramePermit | None, since: float) -> bool:
-        record = request_record(self._services.recorder, self._client)
-        record.asks(command.getTopicsOfNamespace)
+    def _serve_list(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, since: float) -> bool:
+        client, recorder, record = self._client, self._services.recorder, None
+        if recorder is not None:
+            record = recorder.request(RequestOrigin(client.principal, client.name, client.client_version))
         arrived, held = since or self._services.loop.time(), _Held(None, large)
         if self._may_start and not self._waiting_lists:
             lookups = self._services.lookups
-            held.slot = lookups.try_begin(self._client, arrived, len(raw))
+            held.slot = lookups.try_begin(self._asker, arrived, len(raw))
             if held.slot is None:
-                self._reject(command)
-                record.rejected()
+                self._reject(command, record)
                 return False
-            held.place = lookups.list_places.try_begin(role_of(self._client.principal))
+            held.place = lookups.list_places.try_begin(role_of(client.principal))
             if held.place is not None:
                 self.outstanding += 1
                 self._start_list(command, arrived, record, held)
                 return True
             held.give_back_slot()
         self.outstanding += 1
-        # The decoded form would be kept for as long as the request waits.
-        record.asks(None)
         self._let_wait(_WaitingList(raw, arrived, record, held))
         return True
 
@@ -298,7 +296,7 @@ class ClientRequests:
         under_way = self._lists_under_way
         return under_way < LISTS_AT_ONCE and under_way + self._lists_on_disk < LISTS_WITH_THOSE_ON_DISK
 
-    def _start_list(self, command: pb.BaseCommand, arrived: float, record: NoRecord, held: _Held) -> None:
+    def _start_list(self, command: pb.BaseCommand, arrived: float, record: RequestRecord | None, held: _Held) -> None:
         asked = ListRequest(
             self._client, command.getTopicsOfNamespace, arrived, record, partial(self._list_on_disk, held),
             behind=self._lists_under_way > 0,
@@ -317,8 +315,7 @@ class ClientRequests:
     def _list_ended(self, asked: ListRequest, held: _Held) -> None:
         if not asked.begun:
             # The client left in the iteration of the loop in which its request came.
-            self._services.counters[ANSWERS]["cancelled"] += 1
-            asked.record.cancelled()
+            self._services.topic_lists.cancelled(asked)
         if held.on_disk:
             self._lists_on_disk -= 1
         else:
@@ -343,13 +340,11 @@ class ClientRequests:
         raw, arrived, record, held = waiting_lists.popleft()
         self._note_waiting(waiting_lists, -1)
         command = commands.decode_command(raw)
-        record.asks(command.getTopicsOfNamespace)
         held.place = place
         if place is not None:
-            held.slot = self._services.lookups.try_begin(self._client, arrived, len(raw))
+            held.slot = self._services.lookups.try_begin(self._asker, arrived, len(raw))
             if held.slot is None:
-                self._reject(command)
-                record.rejected()
+                self._reject(command, record)
                 self._start_another()
                 self._ended(held)
                 return
@@ -386,10 +381,9 @@ class ClientRequests:
         self._client.fewer_requests()
 
 
-def _record_waited(waited: _WaitingList) -> None:
+def _record_left(waited: _WaitingList, record: RequestRecord, gone: DisconnectCause | None) -> None:
     try:
-        waited.record.asks(commands.decode_command(waited.command).getTopicsOfNamespace)
-        waited.record.cancelled()
+        record.cancelled(commands.decode_command(waited.command).getTopicsOfNamespace, gone)
     finally:
         # A question that cannot be decoded must not keep its memory.
         waited.held.release()

@@ -3,25 +3,21 @@
 Rule: these classes hold references and numbers and make no decisions.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
 from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import RequestServices
-from proxy.clients.session import ClientSession
+from proxy.clients.sessions import Sessions
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.counters import BINARY_BYTES, upstream
-from proxy.core.errors import DisconnectCause
 from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.relay.direct_mode import DirectMode
-from proxy.relay.engine import Relay
 from proxy.requests.topic_lists.memory import ListMemory
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 
 # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
 MOST_OUTSTANDING: Final = 1000
@@ -53,32 +49,6 @@ class ClientLimits:
         )
 
 
-class SessionRegistry(Protocol):
-    """The list of all client connections, for reports of a connection."""
-
-    @property
-    def logs_connections(self) -> bool:
-        """Return whether connections have lines in the connection log."""
-
-    def credentials_came(self, session: ClientSession) -> None:
-        """Called when the client's CONNECT has come, and its credentials are checked."""
-
-    def handshake_done(self, session: ClientSession) -> None:
-        """Called when the client's CONNECT was accepted."""
-
-    def ended(self, session: ClientSession, cause: DisconnectCause) -> None:
-        """Called when the connection is gone."""
-
-    def watch_credentials(self, session: ClientSession | Relay, look: Callable[[], None]) -> None:
-        """Call `look` periodically while the connection lasts, because its credentials will expire."""
-
-    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
-        """Called when the client's socket belongs to `relay`; `is_known` tells whether its broker is a known one."""
-
-    def relay_ended(self, relay: Relay, cause: DisconnectCause) -> None:
-        """Called when a relayed client is gone."""
-
-
 BINARY_OPS: Final = upstream("binary_ops", "Commands of lookup-mode clients.")
 
 
@@ -90,7 +60,7 @@ class ClientServices:
         core: Core,
         sockets: Sockets,
         memory: ListMemory,
-        sessions: SessionRegistry,
+        sessions: Sessions,
         requests: RequestServices,
         direct_mode: DirectMode,
         authentication: ClientAuthentication | None = None,
@@ -108,17 +78,12 @@ class ClientServices:
         # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns
         # by address. Its queue needs no bound: each waiter is a connection that is not read.
         self.frames = self.direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
-        waits, seconds = LimiterMetrics(core.clock), core.config.seconds(Config.handshake_timeout_millis)
+        seconds = core.config.seconds(Config.handshake_timeout_millis)
         self.handshakes = AsyncSemaphore(
-            "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=core.loop, observer=waits.waited,
-            share_by_key=True,
-        )  # fmt: skip
-        self.limit_handshakes(core.config.handshake_bytes)
-        self.uploads = UploadWatch(
-            lambda: memory.writes.limits,
-            lambda: memory.waiters_served() + waits.served_waiters,
-            core.log.of("clients"),
+            "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=core.loop, share_by_key=True
         )
+        self.limit_handshakes(core.config.handshake_bytes)
+        self.uploads = UploadWatch(lambda: memory.writes.limits.min_bytes_per_second)
         self.send_buffers = SendBuffers(core.loop, core.counters, SendSettings.of(core.config))
         # Each read and each command counts: not even a look-up by the declaration.
         self.bytes_read, self.commands = core.counters[BINARY_BYTES], core.counters[BINARY_OPS]

@@ -1,4 +1,4 @@
-"""The interface of a client connection for its handshake, its credentials and the list of all sessions."""
+"""The interface of a client connection for its handshake, credentials, requests, and the list of all sessions."""
 
 import asyncio
 from collections.abc import Hashable
@@ -8,7 +8,7 @@ from typing import Protocol
 from protocol.proxy_header import ProxyHeader
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
-from proxy.requests.client import ClientView
+from proxy.requests.client import TurnClient
 
 
 class Hold(IntFlag):
@@ -25,7 +25,7 @@ class Hold(IntFlag):
     COMMAND_BYTES = 256
 
 
-class ClientSession(ClientView, Hashable, Protocol):
+class ClientSession(TurnClient, Hashable, Protocol):
     """A client's connection (implemented by `proxy.clients.connection.ClientConnection`)."""
 
     loop: asyncio.AbstractEventLoop
@@ -63,6 +63,12 @@ class ClientSession(ClientView, Hashable, Protocol):
 
     def origin(self) -> ProxyHeader | None:
         """Return the client's address and the address it connected to, for the PROXY header to brokers."""
+
+    def fewer_requests(self) -> None:
+        """Called when a request has ended."""
+
+    def crashed(self, error: BaseException) -> None:
+        """Called with an exception of a request's task."""
 
     def dissolve(self) -> None:
         """Release what makes reference cycles of a connection that is over."""

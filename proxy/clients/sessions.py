@@ -55,8 +55,6 @@ _QUIET: Final = frozenset(
         # Already logged, with the unsent bytes, by the write watch.
         DisconnectCause.WRITE_STALLED,
         DisconnectCause.READS_TOO_SLOWLY,
-        # Already logged, with the key to change, by the upload watch.
-        DisconnectCause.SENDS_TOO_SLOWLY,
         # Already logged, with the reason, by the TLS handshake.
         DisconnectCause.TLS_HANDSHAKE_FAILED,
         DisconnectCause.NOT_TLS,
@@ -133,7 +131,7 @@ class Sessions:
         self._per_network: KeySizes[str] = KeySizes()
         # Fixed: after a live change everybody who is connected would have to be counted anew.
         self._ipv6_bits = limits.ipv6_bits
-        self._newcomers: Newcomers[ClientSession | Arrival, Relay] = Newcomers()
+        self._newcomers: Newcomers[ClientSession | Arrival] = Newcomers()
         self._crowds = self._newcomers.crowds
         # Where relays come from and lead to.
         self.relay_origins = self._newcomers.relays

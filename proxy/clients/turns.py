@@ -42,10 +42,6 @@ class TurnTaker(Endpoint):
         """Serve the frames that are here, as many as one turn allows."""
         raise NotImplementedError
 
-    def unhold(self, reason: Hold) -> None:
-        """Resume processing and reading, unless there is another reason left."""
-        raise NotImplementedError
-
     @property
     def put_off(self) -> bool:
         """Return whether the client is not read or not served now because the proxy has other work before it."""
@@ -60,6 +56,16 @@ class TurnTaker(Endpoint):
         """Stop reading and processing, for one more reason."""
         self._holds |= reason
         self.pause_reading()
+
+    def unhold(self, reason: Hold) -> None:
+        """Resume processing and reading, unless there is another reason left."""
+        if not self._holds or not self._holds & reason or self.cause is not None:
+            return
+        self._holds &= ~reason
+        if not self._holds:
+            self._process()
+            if not self._holds:
+                self.resume_reading()
 
     def begin_command_turn(self) -> None:
         """Serve one command, and be read on."""

@@ -1,12 +1,10 @@
-"""Watch the clients that send a large frame: a client that sends too slowly is closed while others wait for its memory.
+"""Watch the large frames that arrive: one whose bytes do not come is refused while others wait for its memory.
 
-Rules, as for clients that read (`proxy.net.write_watch`):
+Rules:
 - Only the time in which the proxy waits for the client counts, not the time in which its frame waits for memory.
-- A client is closed only if its frame holds memory that somebody waits for; slowest first and one at a time, until one
-  of the waiters was served.
-- While frames wait for the part of memory that only frames take, a frame that had memory for more of it and was too
-  slow for half a second is refused, all such frames in one look, slowest first. The memory that they give back lets
-  many more grow, and those are judged next: frames that hold a part and send nothing are gone in seconds.
+- A frame that had memory for more of it and was below the least rate for half a second is refused, all such frames in
+  one look, slowest first. The memory that they give back lets many more grow, and those are judged next: frames that
+  hold a part and send nothing are gone in seconds.
 
 The decisions have no I/O and no clock of their own; `run` calls them at their times.
 """
@@ -15,12 +13,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from proxy.core.errors import DisconnectCause
-from proxy.core.log import Logger
 from proxy.net.upload_rate import UploadRate
-from proxy.net.write_watch import TURNS_TO_SERVE, WriteLimits
 
-KEY: Final = "topicListWriteMinBytesPerSecond"
 # Uploads looked at in one iteration of the loop: arithmetic only, about 1 ms together.
 UPLOADS_A_TURN: Final = 1000
 # Refusals in one iteration of the loop: an answer, a log line's books and the grants that follow, 20 us each.
@@ -42,26 +36,15 @@ class Uploader(Protocol):
 
     @property
     def wanted(self) -> bool:
-        """Return whether anybody waits for memory of the kind that the frame holds."""
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether other frames wait for the part of memory that only frames take."""
+        """Return whether other frames wait for the memory that the frame holds."""
 
     @property
     def held_bytes(self) -> int:
         """Return how much of that memory the frame holds."""
 
     @property
-    def name(self) -> str:
-        """Return the client's name for the log."""
-
-    @property
     def silent(self) -> bool:
         """Return whether the frame has memory for more bytes, the client is read, and nothing more was there."""
-
-    def evict(self, cause: DisconnectCause) -> None:
-        """End the connection, and release the frame's memory."""
 
     def give_way(self) -> None:
         """Refuse the frame, and release its memory."""
@@ -78,27 +61,24 @@ class _Judged(NamedTuple):
 class UploadWatch:
     """All large frames that are arriving, and when the time of each to be judged began.
 
-    `limits` returns the limits in force, the same as for slow readers; `served` the number of waiters that were granted
-    memory.
+    `least` returns the bytes per second in force, the same as for slow readers.
     """
 
-    def __init__(self, limits: Callable[[], WriteLimits], served: Callable[[], int], log: Logger) -> None:
-        self._limits = limits
-        self._served = served
-        self._log = log
-        self._uploaders: dict[Uploader, _Judged | None] = {}
+    def __init__(self, least: Callable[[], float]) -> None:
+        self._least = least
+        self._frames: dict[Uploader, _Judged | None] = {}
         self._waits = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._uploaders)
+        return len(self._frames)
 
-    def add(self, uploader: Uploader) -> None:
-        """Watch `uploader` from now on, until `discard`."""
-        self._uploaders[uploader] = None
+    def add(self, frame: Uploader) -> None:
+        """Watch `frame` from now on, until `discard`."""
+        self._frames[frame] = None
 
-    def discard(self, uploader: Uploader) -> None:
-        """Forget `uploader`: its frame is whole, refused, or its client is gone."""
-        self._uploaders.pop(uploader, None)
+    def discard(self, frame: Uploader) -> None:
+        """Forget `frame`: it is whole, refused, or its client is gone."""
+        self._frames.pop(frame, None)
 
     def wait_began(self) -> None:
         """Called when a frame begins to wait for memory."""
@@ -113,77 +93,36 @@ class UploadWatch:
 
     async def look(self, now: float) -> None:
         """Refuse the frames that get nothing while others wait; called every LOOK_SECONDS while frames wait."""
-        least = self._limits().min_bytes_per_second
+        least = self._least()
         slow: list[tuple[float, int, Uploader]] = []
         crowded = False
-        for number, uploader in enumerate(list(self._uploaders), 1):
+        for number, frame in enumerate(list(self._frames), 1):
             # Some have ended while the loop had its turn.
-            if uploader in self._uploaders:
-                crowded = crowded or uploader.crowded
-                rate = self._judged(uploader, now)
+            if frame in self._frames:
+                crowded = crowded or frame.wanted
+                rate = self._judged(frame, now)
                 if rate is not None and rate < least:
-                    slow.append((rate, number, uploader))
+                    slow.append((rate, number, frame))
             if not number % UPLOADS_A_TURN:
                 await asyncio.sleep(0)
         if not crowded:
             self._waits.clear()
-        for number, (_, _, uploader) in enumerate(sorted(slow), 1):
-            if uploader in self._uploaders and uploader.crowded and uploader.silent:
-                uploader.give_way()
+        for number, (_, _, frame) in enumerate(sorted(slow), 1):
+            if frame in self._frames and frame.wanted and frame.silent:
+                frame.give_way()
             if not number % REFUSALS_A_TURN:
                 await asyncio.sleep(0)
 
-    def _judged(self, uploader: Uploader, now: float) -> float | None:
-        """Return the bytes per second of a frame that others wait for, None before its time to be judged is over."""
-        began, size, waited = self._uploaders[uploader], uploader.rate.size, uploader.rate.waited_seconds(now)
-        if began is None or not (uploader.crowded and uploader.held_bytes and uploader.silent):
+    def _judged(self, frame: Uploader, now: float) -> float | None:
+        """Return the bytes per second of a frame that others wait for; None before its time to be judged is over."""
+        began, size, waited = self._frames[frame], frame.rate.size, frame.rate.waited_seconds(now)
+        if began is None or not (frame.wanted and frame.held_bytes and frame.silent):
             # Bytes that came before a wait for memory say nothing of the client after it.
-            self._uploaders[uploader] = _Judged(waited, size, 0)
+            self._frames[frame] = _Judged(waited, size, 0)
             return None
         seconds = waited - began.waited_seconds
         if seconds < JUDGED_SECONDS or began.looks + 1 < LOOKS:
-            self._uploaders[uploader] = began._replace(looks=began.looks + 1)
+            self._frames[frame] = began._replace(looks=began.looks + 1)
             return None
-        self._uploaders[uploader] = _Judged(waited, size, 0)
+        self._frames[frame] = _Judged(waited, size, 0)
         return (size - began.size) / seconds
-
-    async def sweep(self, now: float) -> None:
-        """Close as many slow clients as others need; called once a second."""
-        least = self._limits().min_bytes_per_second
-        if not least:
-            return
-        slow: list[tuple[float, int, Uploader]] = []
-        for number, uploader in enumerate(list(self._uploaders), 1):
-            # Some have ended while the loop had its turn.
-            if uploader in self._uploaders and uploader.held_bytes and uploader.wanted and uploader.rate.awaited:
-                rate = uploader.rate.rate(now)
-                if rate is not None and rate < least:
-                    slow.append((rate, number, uploader))
-            if not number % UPLOADS_A_TURN:
-                await asyncio.sleep(0)
-        if slow:
-            await self._make_room(sorted(slow))
-
-    async def _make_room(self, slowest_first: list[tuple[float, int, Uploader]]) -> None:
-        served, closed, held, client = self._served(), 0, 0, ""
-        for _, _, uploader in slowest_first:
-            if self._served() != served:
-                break
-            # The frame may have become whole, and the waiters may have left, since the first look.
-            if uploader not in self._uploaders or not (uploader.held_bytes and uploader.wanted):
-                continue
-            closed, held, client = closed + 1, held + uploader.held_bytes, uploader.name
-            self.discard(uploader)
-            uploader.evict(DisconnectCause.SENDS_TOO_SLOWLY)
-            for _ in range(TURNS_TO_SERVE):
-                await asyncio.sleep(0)
-        if closed:
-            cause = str(DisconnectCause.SENDS_TOO_SLOWLY)
-            self._log.warning(
-                "client closed for sending too slowly",
-                cause=cause,
-                change=KEY,
-                client=client,
-                bytes=held,
-                evictions=closed,
-            )

@@ -13,9 +13,12 @@ class RetiredKey(NamedTuple):
     instead: str
 
 
-def _always(value: str, instead: str) -> RetiredKey:
-    """Return a key whose default is a constant now; a blank stood for the default."""
-    return RetiredKey(("", value), instead)
+def _always(value: str, instead: str, *, charts: str = "") -> RetiredKey:
+    """Return a key whose default is a constant now; a blank stood for the default.
+
+    `charts`: what the charts of 0.1.0 set, where that is what the rule in its place comes to with their other keys.
+    """
+    return RetiredKey(("", charts, value) if charts else ("", value), instead)
 
 
 RETIRED: Final = {
@@ -74,7 +77,7 @@ RETIRED: Final = {
         "each request connection has its receive buffer from its start; brokerConnectionsTotal bounds them",
     ),
     "brokerSocketReceiveBufferBytes": _always(
-        "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes"
+        "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes", charts="262144"
     ),
     "topicListBrokerAnswerTimeoutMillis": _always(
         "30000", "a broker has 30 s to answer, or topicListRequestTimeoutMillis if that is more"
@@ -84,6 +87,9 @@ RETIRED: Final = {
         "5000", "a paused connection passes a frame each quarter of overloadMaxPauseMillis, 5 s at most"
     ),
     "maxHandshakeInFlightMemSizeMB": _always(
-        "16", "large CONNECT commands have an eighth of maxTopicListInFlightDirectMemSizeMB, beside it"
+        "16", "large CONNECT commands have an eighth of maxTopicListInFlightDirectMemSizeMB, beside it", charts="4"
     ),
+    "webServicePageReuseMillis": _always("1000", "clients share the content of the proxy's own pages for 1 s"),
+    "eventLogFileMaxAgeMillis": _always("60000", "a file is finished after 60 s at the latest"),
+    "relayReceiveBufferBytes": _always("0", "relaySocketMemoryMB bounds what the kernel keeps for all relays"),
 }

@@ -21,7 +21,7 @@ HANDSHAKE_PART: Final = 8
 # Without a limit of direct memory: before CONNECTED everybody is a stranger.
 HANDSHAKE_BYTES: Final = 16 * _MIB
 # A request connection to a broker has the answers of many clients in its receive buffer.
-BROKER_RECEIVE_TIMES: Final = 4
+BROKER_RECEIVE_TIMES: Final = 2
 # Where the kernel chooses the buffers of clients: nothing else would bound what a broker may send.
 BROKER_RECEIVE_BYTES: Final = _MIB
 # The size is a C int for setsockopt.
@@ -124,6 +124,16 @@ class ConfigValues(ConfigKeys):
     def direct_limit_bytes(self) -> int:
         """Limit for encoded topic lists in bytes; 0 is no limit."""
         return self.max_topic_list_in_flight_direct_mem_size_mb * _MIB
+
+    @property
+    def shares_by_key(self) -> bool:
+        """Whether keys take turns for memory; `fifo` serves all in one line, and no key has a share there."""
+        return self.topic_list_fairness != "fifo"
+
+    @property
+    def key_percent(self) -> int:
+        """Percent of a limit that one key may have."""
+        return self.topic_list_max_memory_percent_per_key if self.shares_by_key else 100
 
     @property
     def handshake_bytes(self) -> int:

@@ -59,7 +59,6 @@ class DisconnectCause(StrEnum):
     WRITE_FAILED = "write_failed"
     WRITE_STALLED = "write_stalled"
     READS_TOO_SLOWLY = "reads_too_slowly"
-    SENDS_TOO_SLOWLY = "sends_too_slowly"
     SPILL_READ_FAILED = "spill_read_failed"
     GAVE_WAY = "gave_way"
     IDLE = "idle"

@@ -1,16 +1,23 @@
 """The native extension, if this installation has one that fits: the only place that imports it.
 
 Rule: if the extension is absent, this file says why, for the operator whose proxy needs it. The module is loaded at the
-first question, not at the import of this file.
+first question, not at the import of this file. Its classes are here for annotations only (`pulsar_proxy_native.pyi`).
 """
 
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from proxy.core.version import VERSION
+
+if TYPE_CHECKING:
+    from pulsar_proxy_native import CommandTap as CommandTap
+    from pulsar_proxy_native import RelayEngine as RelayEngine
+    from pulsar_proxy_native import SlotBooks as SlotBooks
+    from pulsar_proxy_native import TlsConfig as TlsConfig
+    from pulsar_proxy_native import TlsSession as TlsSession
 
 MODULE: Final = "pulsar_proxy_native"
 DISTRIBUTION: Final = "pulsar-proxy-native"
@@ -18,7 +25,7 @@ INSTALL: Final = f"pip install {DISTRIBUTION}=={VERSION}"
 # The option of commands that start a proxy, or look at what it would start with, where there is no extension.
 DO_WITHOUT: Final = "--without-extension"
 # The number of the interface between the extension and Python; both sides change it together.
-ENGINE_ABI: Final = 10
+ENGINE_ABI: Final = 11
 
 
 @dataclass(frozen=True, slots=True)

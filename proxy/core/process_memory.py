@@ -54,19 +54,20 @@ def machine_memory_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
     return parse_status_field(read_text(paths.process.parent / "meminfo"), "MemTotal")
 
 
-def texts_upwards(root: Path, group: str, name: str) -> Iterator[str]:
-    """Yield the contents of a file of a group and all its ancestors, where the file is there.
+def directories_upwards(root: Path, group: str) -> list[Path]:
+    """Return the directory of a group and all above it, up to the mount point.
 
     Inside a container the path in /proc/self/cgroup is often the host's path, which is absent here. The mount point,
-    which is always read last, is then the container's group.
+    which is always the last, is then the container's group.
     """
     directory = root / group.lstrip("/")
-    for place in (directory, *directory.parents):
-        text = read_text(place / name)
-        if text is not None:
-            yield text
-        if place == root:
-            break
+    return [each for each in (directory, *directory.parents) if each.is_relative_to(root)]
+
+
+def texts_upwards(root: Path, group: str, name: str) -> Iterator[str]:
+    """Yield the contents of a file of a group and all its ancestors, where the file is there."""
+    texts = (read_text(place / name) for place in directories_upwards(root, group))
+    return (text for text in texts if text is not None)
 
 
 def parse_statm(text: str | None, page_bytes: int) -> int | None:

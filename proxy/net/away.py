@@ -9,50 +9,15 @@ Rules:
 
 import os
 from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
 
 # Below this a body is sent at once by the loop: less work than to tell a thread and to be told.
 LEAST_BYTES: Final = 256 * 1024
 # Each body takes two descriptors. The loop writes more bodies than these: most of so many wait for their clients.
 MOST_BODIES: Final = 512
-
-
-class BodyThreads(Protocol):
-    """The threads that write (`RelayEngine` of the extension). No call waits for a system call of a thread."""
-
-    def write(self, fd: int, prefix: bytes, pages_fd: int, size: int) -> int:
-        """Write a prefix and the first `size` bytes of a file to a socket; returns the body's number.
-
-        Both descriptors stay the caller's. Raises OSError or RuntimeError.
-        """
-
-    def end_write(self, body: int) -> None:
-        """End the write of a body, with its end still to be told; nothing happens if the body has ended."""
-
-    def written(self, body: int) -> int | None:
-        """Return the position of a body; None after its end was told."""
-
-    def close_pages(self, pages_fd: int) -> bool:
-        """Close a file in a thread, which frees its pages; returns False if the caller is to close the file."""
-
-
-class BodyOwner(Protocol):
-    """The part that hears of bodies (`proxy.net.pump.Pump`)."""
-
-    def threads_started(self, threads: BodyThreads) -> None:
-        """Called when bodies may be handed over."""
-
-    def threads_stopped(self) -> None:
-        """Called when the threads have ended; bodies that no thread has told the end of are cut."""
-
-    def body_moved(self, body: int, position: int) -> None:
-        """Called now and then with a body's position."""
-
-    def body_ended(self, body: int, position: int, error: int) -> None:
-        """Called when no thread writes a body any more; `error` (an errno) says why if `position` is not its end."""
-
-    def catch_up(self) -> None:
-        """Take note of how far all bodies are; called once a second."""
 
 
 class Pages:
@@ -63,7 +28,7 @@ class Pages:
     def __init__(self, pages_fd: int) -> None:
         self.pages_fd = pages_fd
         # The threads that have had the body.
-        self.threads: BodyThreads | None = None
+        self.threads: RelayEngine | None = None
 
     def close(self) -> None:
         """Close the file, in a thread if threads have had the body: to free a MiB takes 0.1 ms. Repeats do nothing."""
@@ -81,13 +46,13 @@ class AwayWrites(Generic[W]):
     """The writes whose bodies threads have, by the bodies' numbers."""
 
     def __init__(self) -> None:
-        self._threads: BodyThreads | None = None
+        self._threads: RelayEngine | None = None
         self._writes: dict[int, W] = {}
 
     def __len__(self) -> int:
         return len(self._writes)
 
-    def start(self, threads: BodyThreads) -> None:
+    def start(self, threads: "RelayEngine") -> None:
         """Use `threads` from now on."""
         self._threads = threads
 

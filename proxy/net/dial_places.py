@@ -7,7 +7,6 @@ turns; no network has a limit of its own. While others wait, and the network wit
 most as many as others wait. No I/O, no clock of its own.
 """
 
-import resource
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -15,6 +14,7 @@ from limiter.clock import Clock
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import counter, gauge_by
+from proxy.core.descriptors import descriptor_limit
 from proxy.core.key_members import KeyMembers, SiteSizes
 
 # Sockets of one dial at a time.
@@ -152,7 +152,5 @@ class DialPlaces:
 
 def most_dials() -> int:
     """Return the bound of dials, by the descriptors that this process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MOST_DIALS
-    return max(1, min(MOST_DIALS, soft // (DESCRIPTORS_PART * SOCKETS_A_DIAL)))
+    limit = descriptor_limit()
+    return MOST_DIALS if limit is None else max(1, min(MOST_DIALS, limit // (DESCRIPTORS_PART * SOCKETS_A_DIAL)))

@@ -16,14 +16,12 @@ takes as much as he likes. So such a socket is kept here. Rules (`EndedQuota`):
 import asyncio
 import fcntl
 import socket
-import struct
-import sys
-import termios
 from contextlib import suppress
 from enum import StrEnum
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from proxy.core.counters import Counters, counter_by, gauge
+from proxy.net.sockets import memory_bytes, reset_on_close, untaken_bytes
 
 STALL_SECONDS: Final = 10.0
 LONGEST_SECONDS: Final = 300.0
@@ -32,18 +30,12 @@ WELL_BYTES_PER_SECOND: Final = 16 * 1024
 # Each is a descriptor.
 MOST_SOCKETS: Final = 1024
 # Without a limit by `maxConcurrentInboundConnections`.
-LEAST_BYTES: Final = 8 * 1024 * 1024
-A_CONNECTION_BYTES: Final = 16 * 1024
+LEAST_BYTES: Final = 4 * 1024 * 1024
+A_CONNECTION_BYTES: Final = 8 * 1024
 SOCKETS_A_TURN: Final = 50
 _DROP_BYTES: Final = 256 * 1024
 _DROPS_A_LOOK: Final = 4
 _TCP_CLOSED: Final = 7
-# asm-generic/socket.h, and the indexes of linux/sock_diag.h: the kernel's memory for a socket.
-_SO_MEMINFO: Final = 55
-_MEMINFO: Final = struct.Struct("=9I")
-_RECEIVED, _FORWARD, _QUEUED = 0, 4, 5
-# SO_LINGER for an RST: what is unsent is dropped.
-RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 
 
 class EndedReset(StrEnum):
@@ -150,16 +142,6 @@ class EndedQuota:
         return self.used_bytes > self.most_bytes or len(self._sockets) > MOST_SOCKETS
 
 
-class Closing(Protocol):
-    """A transport that still sends what it holds, and then closes its own descriptor."""
-
-    def get_write_buffer_size(self) -> int:
-        """Return the bytes that have not left user space."""
-
-    def abort(self) -> None:
-        """Drop these bytes, and close."""
-
-
 class EndedSockets:
     """Keeps the sockets, looks at each once a second, and closes or resets those that are done or have to go."""
 
@@ -173,7 +155,7 @@ class EndedSockets:
         counters.show(ENDED_BYTES, lambda: self.quota.used_bytes)
         self._sockets: dict[int, socket.socket] = {}
         # Transports that hold bytes or a descriptor of the same socket: the FIN has to wait for them.
-        self._closing: dict[int, Closing] = {}
+        self._closing: dict[int, asyncio.Transport] = {}
         self._dropped = bytearray()
 
     def __len__(self) -> int:
@@ -226,7 +208,7 @@ class EndedSockets:
         for number in list(self._sockets):
             self._release(number)
 
-    def _keep(self, fd: int, closing: Closing | None) -> int:
+    def _keep(self, fd: int, closing: asyncio.Transport | None) -> int:
         self._last_number += 1
         number = self._last_number
         sock = self._sockets[number] = socket.socket(fileno=fd)
@@ -258,14 +240,13 @@ class EndedSockets:
             # A connection that is gone still tells what it once had to send.
             if sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] == _TCP_CLOSED:
                 return None
-            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
-            unsent = int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            unsent = untaken_bytes(sock.fileno())
         except OSError:
             return None
-        try:
-            info = _MEMINFO.unpack(sock.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
-            memory = info[_RECEIVED] + info[_FORWARD] + info[_QUEUED]
-        except (OSError, struct.error):
+        memory = None
+        with suppress(OSError):
+            memory = memory_bytes(sock)
+        if memory is None:
             # Some kernels of sandboxes do not say.
             memory = unsent
         closing = self._closing.get(number)
@@ -281,8 +262,7 @@ class EndedSockets:
                     return
 
     def _reset(self, number: int) -> None:
-        with suppress(OSError):
-            self._sockets[number].setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        reset_on_close(self._sockets[number])
         if (closing := self._closing.get(number)) is not None:
             closing.abort()
         self._release(number)

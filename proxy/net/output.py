@@ -16,9 +16,9 @@ from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskClock, call_each
 from proxy.net.body_turn import BodyTurn, ReaderShare
-from proxy.net.pump import Body, Pump
-from proxy.net.send_buffers import SendBuffer, SocketOptionsOf
-from proxy.net.spill.body import SpillableBody
+from proxy.net.pump import Pump
+from proxy.net.send_buffers import SendBuffer
+from proxy.net.spill.body import Body, SpillableBody
 from proxy.net.transport import Endpoint, peer_name
 from proxy.net.write_watch import PROOF_BYTES, WriteLock, WriteProgress, WriteWatch
 
@@ -453,10 +453,9 @@ class Output:
 
     # --- for the send buffer (send_buffers.BufferedOutput) --------------------------------------------------
 
-    def own_socket(self) -> SocketOptionsOf | None:
+    def own_socket(self) -> Any:
         """Return the connection's socket; None if that is gone."""
-        own: SocketOptionsOf | None = self._endpoint.own_socket()
-        return own
+        return self._endpoint.own_socket()
 
     def took_all_but(self, count: int) -> bool:
         """Return whether the client has acknowledged all but `count` bytes, and nothing is about to be written."""

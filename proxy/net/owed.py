@@ -17,23 +17,11 @@ Rules:
 
 from collections.abc import Hashable, Iterable
 from operator import itemgetter
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 # Longer than a pause of a client's garbage collector, and than a window's reopening in large steps.
 STANDING_SECONDS: Final = 2.0
 W = TypeVar("W")
-
-
-class OwedBound(Protocol):
-    """The bounds on what clients that stand may hold (`proxy.requests.topic_lists.unproven.UnprovenReaders`)."""
-
-    @property
-    def most_owed(self) -> int | None:
-        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
-
-    @property
-    def most_held_up(self) -> int | None:
-        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
 
 
 class OwedLists(Generic[W]):

@@ -13,14 +13,17 @@ import select
 from collections import deque
 from collections.abc import Callable
 from enum import Enum
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from protocol.slabs import SLAB_BYTES
 from proxy.core.errors import ConnectionClosed, DisconnectCause
-from proxy.net.away import AwayWrites, BodyThreads, Pages
-from proxy.net.spill.body import SpillableBody
+from proxy.net.away import AwayWrites, Pages
+from proxy.net.spill.body import Body, ListReader, SpillableBody
 from proxy.net.spill.read_back import LARGEST_READ_BYTES, SMALLEST_READ_BYTES, DiskRead
 from proxy.net.transport import Endpoint
+
+if TYPE_CHECKING:
+    from proxy.core.native import RelayEngine
 
 # Longest time that an iteration of the loop spends on writes before it serves everything else.
 TURN_SECONDS: Final = 0.003
@@ -43,24 +46,6 @@ SMALL_SEALED_STEP_BYTES: Final = 16 * 1024
 SEALED_OVERHEAD_BYTES: Final = 512
 
 
-class Body(Protocol):
-    """The bytes of an answer that follow its prefix (`proxy.requests.topic_lists.bodies`)."""
-
-    size: int
-
-    def write(self, fd: int, prefix: memoryview, position: int) -> int:
-        """Write once, the rest of the prefix first; returns how many bytes the socket took, never 0.
-
-        `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
-        """
-
-    def read(self, position: int, count: int) -> memoryview:
-        """Return up to `count` bytes from `position`, at least one, for a transport that copies them at once.
-
-        The caller has copied all bytes before `position`. Raises OSError.
-        """
-
-
 class Step(Enum):
     """The outcome of an attempt to write."""
 
@@ -71,7 +56,7 @@ class Step(Enum):
     ON_DISK = 4
 
 
-class _Write:
+class _Write(ListReader):
     """A body on its way to a socket."""
 
     __slots__ = (
@@ -85,9 +70,7 @@ class _Write:
         "fd",
         "on_moved",
         "pages",
-        "position",
         "prefix",
-        "queued",
         "refused",
         "spillable",
     )
@@ -100,13 +83,12 @@ class _Write:
         body: Body,
         on_moved: Callable[[int], None],
     ) -> None:
+        super().__init__(-len(prefix))
         self.endpoint = endpoint
         self.fd = endpoint.fd
         self.prefix = prefix
         self.body = body
-        self.position = -len(prefix)
         self.on_moved = on_moved
-        self.queued = False
         self.refused = False
         self.done: asyncio.Future[None] = loop.create_future()
         self.spillable = body if isinstance(body, SpillableBody) else None
@@ -408,7 +390,7 @@ class Pump:
 
     # --- bodies that threads write ----------------------------------------------------------------
 
-    def threads_started(self, threads: BodyThreads) -> None:
+    def threads_started(self, threads: "RelayEngine") -> None:
         """Start to use `threads` for bodies that many clients share."""
         self._away.start(threads)
 

@@ -2,7 +2,7 @@
 
 Rules:
 - Socket buffers are charged to the container's cgroup. So connections begin with a small buffer, and what all large
-  ones take beyond it is bounded in sum (`proxy.net.buffers.kernel_memory`).
+  ones take beyond it is bounded in sum (`KernelMemory`).
 - A connection that had a large answer keeps its large buffer until another needs the memory.
 - An answer that finds no memory waits while others give theirs back. Once nobody has for a moment, the answers that
   wait are written with smaller buffers, and grow while they are written: who does not read slows nobody down for long.
@@ -14,16 +14,16 @@ import socket
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import Final, NamedTuple, Protocol, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from proxy.config.config import Config
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
 from proxy.core.counters import Counters, counter, gauge
 from proxy.core.tasks import call_each
-from proxy.net.buffers.kernel_memory import KernelMemory
+from proxy.net.tcp_buffers import tcp_buffers
 
-TCP_WMEM: Final = Path("/proc/sys/net/ipv4/tcp_wmem")
+# Resting connections that are looked at for one that needs memory: a system call each.
+LOOKS: Final = 8
 # A part of the sum is for answers that have waited in vain: a buffer of this size, which is quick on every network. On
 # loopback a sender waits for delayed acknowledgements with less than two segments of 64 KiB.
 MIDDLE_BYTES: Final = 64 * 1024
@@ -79,20 +79,78 @@ class SendSettings:
         return min(self.buffer_bytes, max(SMALL_SEND_BUFFER_BYTES, 1 << max(0, count - 1).bit_length()))
 
 
-class SocketOptionsOf(Protocol):
-    """The socket interface that asyncio and uvloop expose: its options."""
+class KernelMemory:
+    """The kernel memory of all buffers beyond the small ones: a book without sockets and without a clock.
 
-    def setsockopt(self, level: int, name: int, value: int, /) -> None:
-        """Set the option."""
+    Every connection has a small buffer, which is not booked. The bytes by which a buffer is larger are booked here,
+    while the sum has room. A connection keeps its large buffer as long as nobody else needs the memory, so a quick
+    client asks once in its life. Nothing is taken from a connection that uses its buffer: connections that rest give
+    theirs back, the connection that has rested longest first. `limit_bytes` may change at any time, None is no limit.
+    """
 
-    def getsockopt(self, level: int, name: int, /) -> int:
-        """Return the value of the option."""
+    __slots__ = ("limit_bytes", "resting", "used_bytes")
+
+    def __init__(self, limit_bytes: int | None) -> None:
+        self.limit_bytes = limit_bytes
+        self.used_bytes = 0
+        # Holders that have a large buffer and rest, the longest rest first. A holder enters by itself when
+        # it has nothing to send any more, and leaves before it sends: that is for each answer, and must cost no call.
+        self.resting: dict[SendBuffer, None] = {}
+
+    @property
+    def over(self) -> bool:
+        """Return whether more is booked than the limit, which was lowered."""
+        return self.limit_bytes is not None and self.used_bytes > self.limit_bytes
+
+    def take(self, holder: "SendBuffer", wanted_bytes: int, spared_bytes: int = 0) -> bool:
+        """Take `wanted_bytes` for `holder` in place of what the holder has; return False if there is no room for that.
+
+        `spared_bytes` of the limit are left to others.
+        """
+        growth = wanted_bytes - holder.booked_bytes
+        needed = growth + spared_bytes
+        if growth > 0 and not self._has_room(needed):
+            self._take_back(holder, needed, LOOKS)
+            if not self._has_room(needed):
+                return False
+        self.used_bytes += growth
+        holder.booked_bytes = wanted_bytes
+        return True
+
+    def trim(self, looks: int) -> None:
+        """Take memory back from those that rest while more is booked than the limit."""
+        if self.over:
+            self._take_back(None, 0, looks)
+
+    def release(self, holder: "SendBuffer") -> None:
+        """End the booking of `holder`: its connection is gone."""
+        self.resting.pop(holder, None)
+        self.used_bytes -= holder.booked_bytes
+        holder.booked_bytes = 0
+
+    def _has_room(self, needed: int) -> bool:
+        return self.limit_bytes is None or self.used_bytes + needed <= self.limit_bytes
+
+    def _take_back(self, wanting: "SendBuffer | None", needed: int, looks: int) -> None:
+        for _ in range(min(looks, len(self.resting))):
+            holder = next(iter(self.resting))
+            del self.resting[holder]
+            if holder is not wanting and holder.spare():
+                self._shrink(holder)
+                if self._has_room(needed):
+                    return
+            else:
+                self.resting[holder] = None
+
+    def _shrink(self, holder: "SendBuffer") -> None:
+        self.release(holder)
+        holder.shrink()
 
 
 class BufferedOutput(Protocol):
     """The part of a connection's output that its buffer needs (`proxy.net.output.Output`)."""
 
-    def own_socket(self) -> SocketOptionsOf | None:
+    def own_socket(self) -> Any:
         """Return the connection's socket; None if that is gone."""
 
     def took_all_but(self, count: int) -> bool:
@@ -172,11 +230,11 @@ class SendBuffer:
         """Release everything: the connection is gone."""
         self._all.release(self)
 
-    def own_socket(self) -> SocketOptionsOf | None:
+    def own_socket(self) -> Any:
         """Return the connection's socket; None if that is gone."""
         return self._sender.own_socket()
 
-    # --- for the book (kernel_memory.BufferHolder) ------------------------------------------------------
+    # --- for the book (KernelMemory) ----------------------------------------------------------------------
 
     def spare(self) -> bool:
         """Return whether all that the client has not taken fits into the small buffer."""
@@ -197,19 +255,14 @@ class _WaitingAnswer(NamedTuple):
 class SendBuffers:
     """Make and count the send buffers of all lookup-mode connections."""
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        counters: Counters,
-        settings: SendSettings,
-        tcp_wmem: Path = TCP_WMEM,
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, settings: SendSettings) -> None:
         self.settings = settings
         self.memory = KernelMemory(settings.memory_bytes)
         counters.show(MEMORY_USED_BYTES, lambda: self.memory.used_bytes)
         self._loop = loop
         self._counters = counters
-        self._tcp_wmem = tcp_wmem
+        # As much as the kernel's autotuning may make of a buffer.
+        self._autotuned_bytes = tcp_buffers().send
         # Connections with buffers of the same size share one int object: each of them keeps its size.
         self._sizes: dict[int, int] = {}
         self._line: deque[_WaitingAnswer] = deque()
@@ -285,14 +338,8 @@ class SendBuffers:
         own = buffer.own_socket()
         if own is not None:
             size = own.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
-            self._count(buffer, max(size, self._autotuning_limit()))
+            self._count(buffer, max(size, self._autotuned_bytes))
         buffer.asked_bytes = _FIXED
-
-    def _autotuning_limit(self) -> int:
-        try:
-            return int(self._tcp_wmem.read_text().split()[2])
-        except (OSError, ValueError, IndexError):
-            return 0
 
     # --- answers that wait for memory -------------------------------------------------------------
 

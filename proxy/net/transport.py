@@ -7,20 +7,16 @@ at any time.
 """
 
 import asyncio
-import fcntl
 import socket
-import sys
-import termios
 from collections.abc import Callable, Hashable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, cast
 
 from protocol.proxy_header import HostPort
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.ended_sockets import RESET_ON_CLOSE
 from proxy.net.hangup import HangupWatcher
+from proxy.net.sockets import reset_on_close, unread_bytes, untaken_bytes
 
 SMALL_READ_BYTES: Final = 4096
 LARGE_READ_BYTES: Final = 64 * 1024
@@ -294,16 +290,14 @@ class Endpoint(asyncio.BufferedProtocol):
     def _reset_when_closed(self) -> None:
         transport = self.transport
         if transport is not None and not transport.is_closing():
-            with suppress(OSError):
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            reset_on_close(transport.get_extra_info("socket"))
 
     def kernel_queue_bytes(self) -> int:
         """Return the bytes in the kernel's send queue that the peer has not acknowledged; 0 if the kernel won't say."""
         if self.fd < 0:
             return 0
         try:
-            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
-            return int.from_bytes(fcntl.ioctl(self.fd, termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            return untaken_bytes(self.fd)
         except OSError:
             return 0
 
@@ -418,12 +412,6 @@ class Endpoint(asyncio.BufferedProtocol):
             waiter.set_exception(ConnectionClosed(cause))
             waiter.exception()
         lost(cause)
-
-
-def unread_bytes(fd: int) -> int:
-    """Return the bytes that wait in the kernel to be read. Raises OSError."""
-    # FIONREAD is Linux's other name for SIOCINQ (tcp(7)).
-    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def peer_name(transport: asyncio.BaseTransport) -> str:

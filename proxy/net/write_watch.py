@@ -24,13 +24,16 @@ import asyncio
 import math
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.counters import counter, gauge
 from proxy.core.errors import DisconnectCause
-from proxy.net.owed import OwedBound, OwedLists
+from proxy.net.owed import OwedLists
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 RATE_WINDOW_SECONDS: Final = 10.0
 # A client that reads fast enough now is not closed for an earlier silence: its list will soon be over.
@@ -253,7 +256,7 @@ class WriteLock(asyncio.Lock):
 
 
 class Writer(Protocol):
-    """A client's output under watch (`proxy.net.output.Output`)."""
+    """A client's output under watch (`proxy.net.output.Output`, over HTTP `AnswerWriter`)."""
 
     progress: WriteProgress | None
 
@@ -309,26 +312,23 @@ class _Evictions:
 
 
 class Memory(Protocol):
-    """Memory that may be waited for (`limiter.semaphore.AsyncSemaphore`)."""
+    """Memory that may be waited for (`UnprovenReaders` and `BrokerQueues` of `proxy.requests`)."""
 
     @property
     def short(self) -> bool:
         """Return whether anybody waits for memory that others hold."""
 
 
-class DiskSpace(Protocol):
-    """Space on the disk for lists (`proxy.net.spill.space.SpillSpace`)."""
-
-    @property
-    def lacking(self) -> int:
-        """Return the bytes that are missing for a list that should move to the disk; 0: none."""
+# How many bytes may be owed while others wait for direct memory, and how much heap memory lists behind owed lists may
+# hold while others wait for that; None: no bound.
+MostOwed = Callable[[], tuple[int | None, int | None]]
 
 
 class WriteWatch:
     """All clients that are being written to.
 
-    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk, and `bound`
-    says how much may be owed.
+    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk, and
+    `most_owed` says how much may be owed.
     """
 
     def __init__(
@@ -337,12 +337,12 @@ class WriteWatch:
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        bound: OwedBound | None = None,
-        disk: DiskSpace | None = None,
+        most_owed: "MostOwed | None" = None,
+        disk: "SpillSpace | None" = None,
     ) -> None:
         self.limits = WriteLimits.of(core.config)
         self._disk = disk
-        self._bound = bound
+        self._most_owed = most_owed
         self._direct = direct
         self._heap = heap
         self._served = served
@@ -410,9 +410,10 @@ class WriteWatch:
         counters = self._counters
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
-        if (bound := self._bound) is not None and self.limits.min_bytes_per_second:
-            await self._end_owing(owed, bound.most_owed, self._direct, time)
-            await self._end_owing(held_up, bound.most_held_up, self._heap, time)
+        if self._most_owed is not None and self.limits.min_bytes_per_second:
+            most, most_held_up = self._most_owed()
+            await self._end_owing(owed, most, self._direct, time)
+            await self._end_owing(held_up, most_held_up, self._heap, time)
         if slow:
             await self._make_room(sorted(slow))
         self._tell_evictions()

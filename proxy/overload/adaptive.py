@@ -24,8 +24,7 @@ from proxy.overload.rate_rules import (
 from proxy.overload.rated_slots import RatedSlots
 from proxy.overload.samples import BacklogSample, Marks
 from proxy.overload.topic_choice import TopicChoice
-from proxy.relay.rates.slot_books import OTHER
-from proxy.relay.topic_slots import SlotSample
+from proxy.relay.topic_slots import OTHER, SlotSample
 
 # A topic that nobody sends to is remembered so long: who reconnects is no newcomer.
 FORGET_SECONDS: Final = 60.0

@@ -13,13 +13,12 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final
 
-from proxy.core.errors import ProxyError
+from proxy.brokers.admin_port import AdminUnavailable
 from proxy.overload.bounds import MOST_STATS_VALUES
 from proxy.overload.samples import BacklogSample, BrokerSample
 
 # A busy broker collects young objects every few seconds; a longer window would show pressure too late.
 WINDOW_SECONDS: Final = 15.0
-MOST_IN_WINDOW: Final = 256
 # A larger number is no size of memory, and no float counts beyond it exactly.
 MOST_BYTES: Final = 1 << 53
 # Searched in an iteration of the loop: a millisecond, whatever it is.
@@ -28,17 +27,9 @@ MIB: Final = 1024 * 1024
 # A name in a text has a backslash before its quotation marks, also where the text is a name itself.
 _METRIC: Final = re.compile(
     rb'(?<!\\)"(jvm_heap_used|jvm_max_memory|jvm_max_direct_memory|brk_default_pool_used)"\s{0,8}:\s{0,8}'
-    rb"([0-9][0-9.eE+]{0,30})(?=[\s,}])"
+    rb"([0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE]\+?[0-9]{1,3})?)(?=[\s,}])"
 )
 _LONGEST_METRIC: Final = 96
-
-
-class StatisticsUnavailable(ProxyError):
-    """A broker gave no statistics that can be used; the text says why."""
-
-
-class StatisticsRefused(StatisticsUnavailable):
-    """The role of the proxy has no right to these statistics."""
 
 
 class BrokerMetrics:
@@ -54,68 +45,55 @@ class BrokerMetrics:
         """Search an answer in steps of a millisecond."""
         for begin in range(0, len(body), STEP_BYTES):
             for found in _METRIC.finditer(body, begin, begin + STEP_BYTES + _LONGEST_METRIC):
-                number = _number(_float(found[2]))
+                number = _number(float(found[2]))
                 if number is not None:
                     self._found.setdefault(found[1], number)
             yield
 
     def sample(self) -> BrokerSample:
-        """Return what was found; raise StatisticsUnavailable."""
-        found = self._found
-        if b"jvm_heap_used" not in found or not found.get(b"jvm_max_memory"):
-            raise StatisticsUnavailable("the statistics have no jvm_heap_used and jvm_max_memory")
+        """Return what was found; raise AdminUnavailable."""
+        used, limit = self._found.get(b"jvm_heap_used"), self._found.get(b"jvm_max_memory")
+        if used is None or not limit:
+            raise AdminUnavailable("the statistics have no jvm_heap_used and jvm_max_memory")
         # Without the allocator's figure direct memory is not known: what is reserved says nothing.
-        used = found.get(b"brk_default_pool_used", 0)
-        return BrokerSample(
-            found[b"jvm_heap_used"], found[b"jvm_max_memory"], used, found.get(b"jvm_max_direct_memory", 0)
-        )
+        direct = (self._found.get(name, 0) for name in (b"brk_default_pool_used", b"jvm_max_direct_memory"))
+        return BrokerSample(used, limit, *direct)
 
 
 def load_report_sample(body: bytes) -> BrokerSample:
-    """Return the memory in a load report, whose sizes are MiB; raise StatisticsUnavailable."""
-    found = _parsed(body)
-    memory, direct = _usage(found.get("memory")), _usage(found.get("directMemory"))
-    if memory is None:
-        raise StatisticsUnavailable("the load report has no memory")
-    # Direct memory is what is reserved there, and the allocator gives nothing back: only the heap counts.
-    return BrokerSample(*memory, 0, direct[1] if direct else 0)
+    """Return the heap in a load report, whose sizes are MiB; raise AdminUnavailable.
 
-
-def _usage(entry: object) -> tuple[int, int] | None:
-    if not isinstance(entry, dict):
-        return None
-    usage, limit = (_number(entry.get(name), MIB) for name in ("usage", "limit"))
-    # A limit below a byte is none, too.
-    return (usage, limit) if usage is not None and limit else None
+    Its direct memory is what is reserved, and the allocator gives nothing back: that says nothing.
+    """
+    memory = _parsed(body).get("memory")
+    if isinstance(memory, dict):
+        used, limit = (_number(memory.get(name), MIB) for name in ("usage", "limit"))
+        # A limit below a byte is none, too.
+        if used is not None and limit:
+            return BrokerSample(used, limit)
+    raise AdminUnavailable("the load report has no memory")
 
 
 def backlog_sample(body: bytes) -> BacklogSample:
-    """Return backlog and quota in the statistics of a topic; raise StatisticsUnavailable."""
+    """Return backlog and quota in the statistics of a topic; raise AdminUnavailable."""
     found = _parsed(body)
     backlog = _number(found.get("backlogSize"))
     if backlog is None:
-        raise StatisticsUnavailable("the statistics of a topic have no backlogSize")
+        raise AdminUnavailable("the statistics of a topic have no backlogSize")
     return BacklogSample(backlog, _number(found.get("backlogQuotaLimitSize")) or 0)
 
 
 def _parsed(body: bytes) -> dict[str, object]:
     # Each value costs time, however short.
     if body.count(b",") + body.count(b"[") + body.count(b"{") > MOST_STATS_VALUES:
-        raise StatisticsUnavailable(f"the statistics have more than {MOST_STATS_VALUES} values")
+        raise AdminUnavailable(f"the statistics have more than {MOST_STATS_VALUES} values")
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
-        raise StatisticsUnavailable("the statistics are no JSON") from None
+        raise AdminUnavailable("the statistics are no JSON") from None
     if not isinstance(found, dict):
-        raise StatisticsUnavailable("the statistics are no object")
+        raise AdminUnavailable("the statistics are no object")
     return found
-
-
-def _float(text: bytes) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None
 
 
 def _number(value: object, unit: int = 1) -> int | None:
@@ -130,7 +108,7 @@ class BrokerMemory:
 
     def __init__(self) -> None:
         self.ratio = 0.0
-        self._heaps: deque[tuple[float, float]] = deque(maxlen=MOST_IN_WINDOW)
+        self._heaps: deque[tuple[float, float]] = deque()
 
     def take(self, now: float, sample: BrokerSample) -> None:
         """Take a sample; of a heap the smallest of the last 15 s counts, which is what collections leave."""

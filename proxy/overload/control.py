@@ -8,47 +8,26 @@ loop (`slices.py`).
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final
 
-from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.overload.adaptive import AdaptiveThrottle, RateDecision, Topic
 from proxy.overload.bounds import MOST_BACKLOGS
-from proxy.overload.counters import ControllerNumbers, OverloadCounters, TopicNumbers
+from proxy.overload.counters import ControllerNumbers, TopicNumbers
+from proxy.overload.parts import OverloadParts
 from proxy.overload.pauses import PausedRelays
-from proxy.overload.report import Record, ThrottleReport
-from proxy.overload.samples import OTHER_TOPICS, OwnerBytes, Signals
+from proxy.overload.report import ThrottleReport
+from proxy.overload.samples import OTHER_TOPICS, Signals
 from proxy.overload.settings import OverloadSettings
-from proxy.overload.signal_watch import OffLoop, SignalWatch
+from proxy.overload.signal_watch import SignalWatch
 from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import HARD, ThresholdThrottle
-from proxy.relay.engine import Relay
-from proxy.relay.topic_slots import RateCounts, TopicSlots
-
-if TYPE_CHECKING:
-    from proxy.overload.broker_questions import BrokerQuestions
-    from proxy.overload.machine_memory import MachineMemory
+from proxy.relay.topic_slots import RateCounts
 
 MOST_SHOWN: Final = 100
 # The topics whose backlog is asked for are chosen anew so often.
 CHOOSE_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class OverloadParts:
-    """The parts that overload control works with; `brokers` is None without web services, `record` without events."""
-
-    relays: Callable[[], Iterable[Relay]]
-    rates: TopicSlots
-    memory: "MachineMemory"
-    brokers: "BrokerQuestions | None"
-    owners: Callable[[], OwnerBytes]
-    off_loop: OffLoop
-    counters: OverloadCounters
-    log: Logger
-    record: Record | None = None
 
 
 class OverloadControl:
@@ -63,9 +42,7 @@ class OverloadControl:
         self._rates = parts.rates
         self._counters = parts.counters
         self._report = ThrottleReport(parts.log, parts.record)
-        self._watch = SignalWatch(
-            settings, parts.memory, parts.brokers, parts.owners, parts.off_loop, parts.counters, self._report
-        )
+        self._watch = SignalWatch(settings, parts, self._report)
         self._relays = PausedRelays(parts.relays, self._relay_failed)
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)

@@ -7,13 +7,15 @@ takes some 50 us, and up to a millisecond where the kernel has to add up memory.
 import ctypes
 import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 from proxy.core.process_memory import (
     PAGE_BYTES,
+    SYSTEM_PATHS,
+    MemoryPaths,
+    directories_upwards,
     parse_cgroups,
     parse_limit,
     parse_status_field,
@@ -24,19 +26,8 @@ from proxy.overload.samples import MemorySample
 
 CGROUP_V2: Final = "cgroup v2"
 CGROUP_V1: Final = "cgroup v1"
-PROCESS: Final = "process"
-MACHINE: Final = "machine"
 # The controller, which is also the name of the tree below the mount point, and the file that has the limit.
 _VERSIONS: Final = ((CGROUP_V2, "", "memory.max"), (CGROUP_V1, "memory", "memory.limit_in_bytes"))
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryFiles:
-    """The directories of the kernel's files: this process, all of /proc, and the mount point of cgroups."""
-
-    process: Path = Path("/proc/self")
-    proc: Path = Path("/proc")
-    cgroups: Path = Path("/sys/fs/cgroup")
 
 
 class MemoryUnreadable(ValueError):
@@ -55,10 +46,10 @@ class MachineMemory:
         *,
         is_sidecar: bool,
         socket_bytes: Callable[[], int],
-        files: MemoryFiles = MemoryFiles(),
+        paths: MemoryPaths = SYSTEM_PATHS,
         counted_free: Callable[[], int] | None = None,
     ) -> None:
-        self._files = files
+        self._paths = paths
         self._is_sidecar = is_sidecar
         self._socket_bytes = socket_bytes
         self._counted_free = allocator_free_bytes if counted_free is None else counted_free
@@ -68,14 +59,20 @@ class MachineMemory:
 
     def read(self) -> MemorySample:
         """Return memory in use and its limit; raise MemoryUnreadable."""
-        groups = parse_cgroups(read_text(self._files.process / "cgroup"))
-        for source, controller, limit in _VERSIONS:
-            sample = self._group(source, self._upwards(groups, controller), limit)
-            if sample is not None:
-                self._has_group = True
-                break
+        groups, root = parse_cgroups(read_text(self._paths.process / "cgroup")), self._paths.cgroups
+        places = [
+            (source, limit, directories_upwards(root / controller, groups[controller]))
+            for source, controller, limit in _VERSIONS
+            if controller in groups
+        ]
+        sample = next((found for each in places if (found := self._group(*each)) is not None), None)
+        if sample is not None:
+            self._has_group = True
+        elif self._has_group and not any((place / limit).exists() for _, limit, found in places for place in found):
+            # A limit that was lifted has its files. Without them the machine's memory says nothing about the container.
+            raise MemoryUnreadable(f"{root}: the limit of the cgroup is gone")
         else:
-            sample = self._without_group(groups)
+            sample = self._machine()
         counted = self._counted_free()
         # Pages that were given back come back when they are used, and then are counted no more.
         self._returned_bytes = min(self._returned_bytes, counted)
@@ -86,23 +83,14 @@ class MachineMemory:
         return_free_pages()
         self._returned_bytes = self._counted_free()
 
-    def _upwards(self, groups: Mapping[str, str], controller: str) -> list[Path]:
-        """Return the directory of a group and all above it; none for a controller that does not know this process.
-
-        Inside a container they may be absent but for the mount point, which is the container's group then.
-        """
-        if controller not in groups:
-            return []
-        root = self._files.cgroups / controller
-        directory = root / groups[controller].lstrip("/")
-        return [each for each in (directory, *directory.parents) if each.is_relative_to(root)]
-
-    def _group(self, source: str, places: list[Path], name: str) -> MemorySample | None:
+    def _group(self, source: str, name: str, places: Sequence[Path]) -> MemorySample | None:
         """Return the memory of the group with the smallest limit; None without a limit."""
-        limits = [(parse_limit(read_text(place / name)), number) for number, place in enumerate(places)]
-        limit, number = min(((limit, number) for limit, number in limits if limit), default=(0, 0))
-        if not limit:
+        limits = [
+            (limit, number) for number, place in enumerate(places) if (limit := parse_limit(read_text(place / name)))
+        ]
+        if not limits:
             return None
+        limit, number = min(limits)
         place = places[number]
         own = next((each for each in places if (each / "memory.stat").exists()), place)
         if self._is_sidecar and _is_shared(own):
@@ -116,36 +104,29 @@ class MachineMemory:
         high = parse_fields(read_text(place / "memory.events")).get("high", 0)
         return MemorySample(source, used + sockets, limit, 0, self._stalls(place), high)
 
-    def _without_group(self, groups: Mapping[str, str]) -> MemorySample:
-        if self._has_group and not any(
-            (place / limit).exists()
-            for _, controller, limit in _VERSIONS
-            for place in self._upwards(groups, controller)
-        ):
-            # A limit that was lifted has its files. Without them the machine's memory says nothing about the container.
-            raise MemoryUnreadable(f"{self._files.cgroups}: the limit of the cgroup is gone")
-        path = self._files.proc / "meminfo"
+    def _machine(self) -> MemorySample:
+        path = self._paths.process.parent / "meminfo"
         text = read_text(path)
         total, available = parse_status_field(text, "MemTotal"), parse_status_field(text, "MemAvailable")
         if not total or available is None:
             raise MemoryUnreadable(f"{path}: got no MemTotal and MemAvailable")
         if self._is_sidecar:
             return self._process(total)
-        return MemorySample(MACHINE, max(0, total - available), total, 0, self._stalls())
+        return MemorySample("machine", max(0, total - available), total, 0, self._stalls())
 
     def _process(self, limit: int) -> MemorySample:
         """Return the memory of this process that is not shared, and its sockets."""
-        path = self._files.process / "statm"
+        path = self._paths.process / "statm"
         words = (read_text(path) or "").split()
         if len(words) < 3 or not (words[1].isdecimal() and words[2].isdecimal()):
             raise MemoryUnreadable(f"{path}: got no sizes")
         used = max(0, int(words[1]) - int(words[2])) * PAGE_BYTES + self._socket_bytes()
         # Stalls of the machine, or of a group, may be those of others.
-        return MemorySample(PROCESS, used, limit)
+        return MemorySample("process", used, limit)
 
     def _stalls(self, *groups: Path) -> float | None:
         """Return the kernel's stall information of a group, else of the machine; None where neither is there."""
-        paths = [*(group / "memory.pressure" for group in groups), self._files.proc / "pressure/memory"]
+        paths = [*(group / "memory.pressure" for group in groups), self._paths.process.parent / "pressure/memory"]
         return next((found for path in paths if (found := stall_percent(read_text(path))) is not None), None)
 
 
@@ -168,14 +149,9 @@ def stall_percent(text: str | None) -> float | None:
 
 
 class _Mallinfo2(ctypes.Structure):
-    """The answer of glibc's mallinfo2, ten sizes; `fordblks` is what all arenas hold free."""
+    """The answer of glibc's mallinfo2; the ninth size, `fordblks`, is what all arenas hold free."""
 
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
-        )
-    )  # fmt: skip
+    _fields_ = (("sizes", ctypes.c_size_t * 10),)
 
 
 def allocator_free_bytes() -> int:
@@ -184,4 +160,4 @@ def allocator_free_bytes() -> int:
     if mallinfo2 is None:
         return 0
     mallinfo2.restype = _Mallinfo2
-    return int(mallinfo2().fordblks)
+    return int(mallinfo2().sizes[8])

@@ -5,12 +5,15 @@ mark.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
 
 # The name of the slot of all topics that the table has no place for.
 OTHER_TOPICS: Final = "(others)"
+# Percent of time in which some task waited for memory (PSI), from which on the kernel is short of memory.
+STALLED_PERCENT: Final = 10.0
+# Memory of others counts up to so far below the low mark, as a part of the limit.
+PRODUCERS_SHARE: Final = 0.05
 
 
 class Marks(NamedTuple):
@@ -60,8 +63,8 @@ class BrokerSample(NamedTuple):
 
     heap_used: int
     heap_limit: int
-    direct_used: int
-    direct_limit: int
+    direct_used: int = 0
+    direct_limit: int = 0
 
 
 class BacklogSample(NamedTuple):
@@ -71,11 +74,10 @@ class BacklogSample(NamedTuple):
     quota_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Signals:
+class Signals(NamedTuple):
     """The signals in force at one moment; None is a signal that is not known, which never slows anybody down.
 
-    `proxy_ratio` counts what pausing producers can free (`memory_use.counted_bytes`).
+    `proxy_ratio` counts what pausing producers can free (`counted_bytes`).
     """
 
     proxy_ratio: float | None = None
@@ -83,14 +85,55 @@ class Signals:
     source: str = ""
     used_bytes: int = 0
     limit_bytes: int = 0
-    owners: Mapping[str, int] = field(default_factory=dict)
+    owners: Mapping[str, int] = {}
 
     @property
     def ratio(self) -> float | None:
         """Return the larger of the two ratios; None if neither is known."""
-        return max((ratio for ratio in (self.proxy_ratio, self.broker_ratio) if ratio is not None), default=None)
+        return max((ratio for ratio in self[:2] if ratio is not None), default=None)
 
     def bits(self, holds: Callable[[float], bool]) -> int:
         """Return of which memory the ratio is so, as bits: 1 for this proxy's, 2 for the brokers'."""
-        ratios = ((1, self.proxy_ratio), (2, self.broker_ratio))
-        return sum(bit for bit, ratio in ratios if ratio is not None and holds(ratio))
+        return sum(bit for bit, ratio in zip((1, 2), self[:2], strict=True) if ratio is not None and holds(ratio))
+
+
+def counted_bytes(used: int, limit: int, owners: OwnerBytes, marks: Marks) -> int:
+    """Return the memory that the throttle counts: what a pause of producers frees, and of the rest what leaves a share.
+
+    Memory of others counts up to 5 points below the low mark. Above that a pause could not bring memory under the low
+    mark: it would free nothing and add receive buffers. Without numbers for brokers all memory counts.
+    """
+    if owners.towards_brokers is None:
+        return used
+    towards_brokers = min(used, max(0, owners.towards_brokers))
+    most_of_others = int(max(0.0, marks.low - PRODUCERS_SHARE) * limit)
+    return towards_brokers + min(used - towards_brokers, most_of_others)
+
+
+class MemoryMonitor:
+    """Makes signals of samples, and says when the allocator is to give back: once for each crossing of the marks."""
+
+    def __init__(self, marks: Marks) -> None:
+        self.marks = marks
+        self._is_trimmed = False
+        self._high_events: int | None = None
+
+    def take(self, sample: MemorySample, owners: OwnerBytes) -> Signals:
+        """Return the signal of a sample; the allocator's free bytes are taken off, for no pause frees them."""
+        used = max(0, sample.used_bytes - sample.free_bytes)
+        ratio = counted_bytes(used, sample.limit_bytes, owners, self.marks) / sample.limit_bytes
+        stalled = sample.stall_percent is not None and sample.stall_percent >= STALLED_PERCENT
+        slowed = self._high_events is not None and sample.high_events > self._high_events
+        self._high_events = sample.high_events
+        # Stalls alone say nothing, as a machine may lack memory for others. Limits at memory.high are our own.
+        if slowed or (stalled and ratio >= self.marks.low):
+            ratio = max(ratio, self.marks.high)
+        known = {**owners._asdict(), "towards_brokers": owners.towards_brokers or 0}
+        known["rest"] = max(0, used - sum(known.values()))
+        return Signals(ratio, None, sample.source, used, sample.limit_bytes, known)
+
+    def trim_is_due(self, ratio: float) -> bool:
+        """Return True once for each time that memory crosses the high mark, from below the low mark."""
+        was = self._is_trimmed
+        self._is_trimmed = ratio >= self.marks.low and (was or ratio >= self.marks.high)
+        return self._is_trimmed and not was

@@ -10,35 +10,26 @@ sample.
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
-from proxy.core.tasks import TaskScope
-from proxy.overload.broker_statistics import BrokerMemory, StatisticsRefused
-from proxy.overload.counters import OverloadCounters
-from proxy.overload.memory_use import MemoryMonitor
+from proxy.brokers.admin_port import AdminRefused
+from proxy.core.tasks import TaskScope, spread
+from proxy.overload.broker_statistics import BrokerMemory
+from proxy.overload.parts import OverloadParts
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import BacklogSample, MemorySample, OwnerBytes, Signals
+from proxy.overload.samples import BacklogSample, MemoryMonitor, Signals
 from proxy.overload.settings import OverloadSettings
 
-if TYPE_CHECKING:
-    from proxy.overload.broker_questions import BrokerQuestions
-    from proxy.overload.machine_memory import MachineMemory
-
-# Each broker is asked so often: its metrics are a large answer. A backlog is asked for 20 times a second.
-BROKER_SECONDS: Final = 3.0
-BACKLOG_SECONDS: Final = 0.05
-# Questions are spread by so much of their distance, so that several proxies do not ask together.
-JITTER: Final = 0.2
+# The longest pauses between questions: metrics of brokers are large answers.
+BROKER_SECONDS: Final = 3.5
+BACKLOG_SECONDS: Final = 0.06
 # Who is short of memory may not answer for a while.
 FAILURES_KEPT: Final = 5
 BACKLOG_FAILURES_KEPT: Final = 2
 # A round of a thousand topics takes a minute; behind a broker that hangs they wait.
 MOST_BACKLOG_AGE: Final = 300.0
 
-OffLoop = Callable[[Callable[[], MemorySample | None]], Awaitable[MemorySample | None]]
 V = TypeVar("V")
 
 
@@ -49,56 +40,44 @@ class LastKnown(Generic[V]):
         self.values: dict[str, V] = {}
         self._failures_kept = failures_kept
         self._seconds = seconds
-        self._failed: dict[str, int] = {}
-        # When they came, the oldest first.
-        self._came: dict[str, float] = {}
+        # When each came, and how often it could not be read since; the oldest first.
+        self._came: dict[str, tuple[float, int]] = {}
 
     def took(self, now: float, key: str, value: V) -> None:
         """Record a value."""
         self.forget(key)
-        self.values[key], self._came[key] = value, now
+        self.values[key], self._came[key] = value, (now, 0)
 
     def failed(self, key: str) -> None:
         """Record that a value could not be read."""
-        self._failed[key] = self._failed.get(key, 0) + 1
-        if self._failed[key] > self._failures_kept:
-            self.forget(key)
+        if key in self._came:
+            came, failures = self._came[key]
+            self._came[key] = (came, failures + 1)
+            if failures >= self._failures_kept:
+                self.forget(key)
 
     def forget(self, key: str) -> None:
         """Forget a value."""
-        for known in (self.values, self._failed, self._came):
-            known.pop(key, None)
+        self.values.pop(key, None)
+        self._came.pop(key, None)
 
     def keep(self, keys: Collection[str]) -> None:
         """Forget all other keys."""
-        for gone in (self.values.keys() | self._failed.keys()) - set(keys):
+        for gone in self.values.keys() - set(keys):
             self.forget(gone)
 
     def forget_old(self, now: float) -> None:
         """Forget the values that came too long ago."""
-        while self._came and now - next(iter(self._came.values())) > self._seconds:
+        while self._came and now - next(iter(self._came.values()))[0] > self._seconds:
             self.forget(next(iter(self._came)))
 
 
 class SignalWatch:
-    """The signals in force; `off_loop` calls a function in a thread, `owners` counts the bytes of known owners."""
+    """The signals in force."""
 
-    def __init__(
-        self,
-        settings: OverloadSettings,
-        memory: "MachineMemory",
-        brokers: "BrokerQuestions | None",
-        owners: Callable[[], OwnerBytes],
-        off_loop: OffLoop,
-        counters: OverloadCounters,
-        report: ThrottleReport,
-    ) -> None:
+    def __init__(self, settings: OverloadSettings, parts: OverloadParts, report: ThrottleReport) -> None:
         self._settings = settings
-        self._memory = memory
-        self._brokers = brokers
-        self._owners = owners
-        self._off_loop = off_loop
-        self._counters = counters
+        self._parts = parts
         self._report = report
         self._monitor = MemoryMonitor(settings.threshold.marks)
         self._own = LastKnown[Signals](FAILURES_KEPT)
@@ -115,9 +94,9 @@ class SignalWatch:
         self._settings = settings
         self._monitor.marks = settings.threshold.marks
         if not settings.watches_proxy:
-            self._monitor.forget()
+            self._monitor = MemoryMonitor(settings.threshold.marks)
             self._own.keep(())
-        if not self._watches_brokers():
+        if not settings.watches_brokers:
             self._of_brokers.keep(())
             self.topics_seen(())
 
@@ -126,34 +105,33 @@ class SignalWatch:
         if self._settings.watches_proxy:
             await self._own_memory(now)
         fullest = max((memory.ratio for memory in self._of_brokers.values.values()), default=None)
-        self.signals = replace(self._own.values.get("", Signals()), broker_ratio=fullest)
+        self.signals = self._own.values.get("", Signals())._replace(broker_ratio=fullest)
         return self.signals
 
     async def _own_memory(self, now: float) -> None:
+        parts = self._parts
         try:
-            sample = await self._off_loop(self._memory.read)
+            sample = await parts.off_loop(parts.memory.read)
             assert sample is not None
-            found = self._monitor.take(sample, self._owners())
+            found = self._monitor.take(sample, parts.owners())
         except Exception as error:
             self._failed(now, "proxy", error)
             self._own.failed("")
             return
         self._own.took(now, "", found)
-        if found.proxy_ratio is not None and self._monitor.trim_is_due(found.proxy_ratio):
-            await self._give_back(now)
-
-    async def _give_back(self, now: float) -> None:
-        """Return free pages of the allocator; a trim that fails, or takes too long, costs no sample."""
-        self._counters.trims += 1
+        if found.proxy_ratio is None or not self._monitor.trim_is_due(found.proxy_ratio):
+            return
+        parts.counters.trims += 1
         try:
-            await self._off_loop(self._memory.trim)
+            await parts.off_loop(parts.memory.trim)
         except Exception as error:
+            # A trim that fails, or takes too long, costs no sample.
             self._report.not_trimmed(now, error)
 
     async def ask_brokers(self, now: float) -> None:
         """Ask each broker for its memory."""
-        brokers, failed = self._brokers, dict[str, Exception]()
-        if brokers is None or not self._watches_brokers():
+        brokers, settings, failed = self._parts.brokers, self._settings, dict[str, Exception]()
+        if brokers is None or not settings.watches_brokers:
             return
         for url in brokers.urls:
             try:
@@ -162,7 +140,7 @@ class SignalWatch:
                 # The frames of its traceback have the answer, and would be kept until garbage is collected.
                 failed[url] = error.with_traceback(None)
                 continue
-            if not self._watches_brokers():
+            if settings is not self._settings:
                 # The question was under way when a key was changed: its answer would stay for good.
                 return
             memory = self._of_brokers.values.get(url) or BrokerMemory()
@@ -170,7 +148,7 @@ class SignalWatch:
             self._of_brokers.took(now, url, memory)
         if len(failed) < len(brokers.urls):
             self._is_refused = False
-        elif all(isinstance(error, StatisticsRefused) for error in failed.values()):
+        elif all(isinstance(error, AdminRefused) for error in failed.values()):
             # Without the rights the brokers' memory is not known, and that is no failure of theirs.
             self._of_brokers.keep(())
             if not self._is_refused:
@@ -181,18 +159,15 @@ class SignalWatch:
             self._failed(now, "brokers", why)
             self._of_brokers.failed(url)
 
-    def _watches_brokers(self) -> bool:
-        return self._settings.watches_brokers
-
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
         self._backlogs.forget_old(now)
-        topic = next(iter(self._topics), None)
-        if self._brokers is None or topic is None:
+        brokers, topic = self._parts.brokers, next(iter(self._topics), None)
+        if brokers is None or topic is None:
             return
         self._topics[topic] = self._topics.pop(topic)
         try:
-            found = await self._brokers.backlog(topic)
+            found = await brokers.backlog(topic)
         except Exception as error:
             self._failed(now, "backlog", error)
             self._backlogs.failed(topic)
@@ -202,17 +177,17 @@ class SignalWatch:
 
     def topics_seen(self, topics: Sequence[str]) -> None:
         """Replace the topics whose backlog is asked for, the largest first."""
-        wanted = dict.fromkeys(topics if self._watches_brokers() else ())
+        wanted = dict.fromkeys(topics if self._settings.watches_brokers else ())
         self._topics = {topic: None for topic in self._topics if topic in wanted} | wanted
         self._backlogs.keep(wanted)
 
     def _failed(self, now: float, signal: str, error: Exception) -> None:
-        self._counters.signal_failures[signal] += 1
+        self._parts.counters.signal_failures[signal] += 1
         self._report.unreadable(now, signal, error)
 
     def start(self, scope: TaskScope, clock: Callable[[], float]) -> None:
         """Ask brokers, if there are any, until the scope is cancelled."""
-        if self._brokers is not None:
+        if self._parts.brokers is not None:
             scope.start(_repeated(self.ask_brokers, clock, BROKER_SECONDS))
             scope.start(_repeated(self.ask_backlog, clock, BACKLOG_SECONDS))
 
@@ -220,4 +195,4 @@ class SignalWatch:
 async def _repeated(ask: Callable[[float], Awaitable[None]], clock: Callable[[], float], seconds: float) -> None:
     while True:
         await ask(clock())
-        await asyncio.sleep(seconds * (1 + JITTER * random.random()))
+        await asyncio.sleep(spread(seconds))

@@ -32,7 +32,8 @@ from proxy.core.errors import (
     TargetRefused,
     TargetUnknown,
 )
-from proxy.relay.engine import Relay, RelayEngine, RelayOrder
+from proxy.relay.engine import Relay, RelayOrder
+from proxy.relay.engines import RelayEngines
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -87,13 +88,13 @@ class DirectMode:
         core: Core,
         sockets: Sockets,
         side: BrokerSide,
-        engine: RelayEngine,
+        engines: RelayEngines,
     ) -> None:
         self._loop = core.loop
         self._shared = sockets.shared
         self._hangup = sockets.hangup
         self._loop_budget = core.loop_budget
-        self._engine = engine
+        self._engines = engines
         self._dialer = side.dialer
         self._gate = side.gate
         self._brokers = side.brokers
@@ -163,7 +164,7 @@ class DirectMode:
         `key` is charged for permits of its watch frames, which take turns by `network`.
         """
         order = RelayOrder(on_end, self._read_timeout_seconds, key, name, origin, network)
-        return self._engine.join(client, broker, order)
+        return self._engines.join(client, broker, order)
 
     async def _dial(
         self, connect: pb.CommandConnect, principal: Hashable, preamble: bytes, network: str

@@ -202,10 +202,3 @@ class RelayOrder:
     def principal(self) -> Hashable:
         """Return who the client is; None if nobody knows."""
         return None if self.origin is None else self.origin.principal
-
-
-class RelayEngine(Protocol):
-    """The maker of relays."""
-
-    def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
-        """Return the relay of two connections; `start` begins it."""

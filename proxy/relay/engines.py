@@ -4,8 +4,8 @@ With the native extension its threads move every relay; without it (`--without-e
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final
 
 from proxy.relay.engine import Relay, RelayOrder
 from proxy.relay.memory.sockets import (
@@ -13,18 +13,18 @@ from proxy.relay.memory.sockets import (
     NOTHING_RECEIVED,
     ReceivedMemory,
     SocketMemory,
-    SocketMemorySampler,
     bound_unsent,
 )
 from proxy.relay.threads import NO_THREADS, RelayThreads
 
 if TYPE_CHECKING:
-    from proxy.relay.memory.bound import SocketBound
-    from proxy.relay.memory.pool import RelayPool
-    from proxy.relay.memory.windows import ReceiveWindows
+    from limiter.soft_pool import PoolRecord
     from proxy.relay.native_engine import NativeEngine
     from proxy.relay.small_relay import SmallEngine
+    from proxy.relay.socket_bound import SocketBound
     from proxy.relay.topic_slots import TopicSlots
+
+SOCKETS_A_STEP: Final = 250
 
 
 class RelayEngines:
@@ -37,19 +37,17 @@ class RelayEngines:
         slots: "TopicSlots | None" = None,
         *,
         unsent_bytes: int = 0,
-        windows: "ReceiveWindows | None" = None,
+        narrow_windows: bool = False,
         threads: RelayThreads = NO_THREADS,
-        pool: "RelayPool | None" = None,
     ) -> None:
         self._engine = engine
         self._unsent_bytes = unsent_bytes
         self.slots = slots
         self.native = native
-        self._windows = windows
+        self._narrow_windows = narrow_windows
         self.threads = threads
-        # The memory that relays share; None without a limit.
-        self.pool = pool
-        self._sampler: SocketMemorySampler | None = None
+        # The kernel memory of all relayed sockets, at the last look.
+        self.weighed = NO_SOCKET_MEMORY
         # The bound in sum for the kernel memory of sockets; None without a limit.
         self.bound: SocketBound | None = None
 
@@ -57,8 +55,11 @@ class RelayEngines:
         """Return the relay of two connections."""
         for transport in (client, broker):
             bound_unsent(transport, self._unsent_bytes)
-        if self._windows is not None:
-            self._windows.begin(broker)
+        if self._narrow_windows:
+            # Only installations with the extension need this module.
+            from proxy.relay.memory.windows import narrow
+
+            narrow(broker)
         return self._engine.join(client, broker, order)
 
     def set_tight(self, tight: bool) -> None:
@@ -66,21 +67,28 @@ class RelayEngines:
         if self.native is not None:
             self.native.set_tight(tight)
 
-    def sampler(self, relays: Callable[[], Iterable[Relay]]) -> SocketMemorySampler:
-        """Return what adds the kernel memory of `relays` up each second, and keeps its bound."""
-        look = None if self.bound is None else self.bound.look
-        self._sampler = SocketMemorySampler(relays, self.socket_memory, look)
-        return self._sampler
+    async def weigh(self, relays: Iterable[Relay], pause: Callable[[], Awaitable[None]]) -> SocketMemory:
+        """Add the kernel memory of all relays up, and keep its bound; called once a second.
+
+        `SOCKETS_A_STEP` are looked at at a time, with a `pause` between.
+        """
+        brokers, clients = NO_SOCKET_MEMORY if self.native is None else self.native.socket_memory()
+        for number, relay in enumerate(list(relays), 1):
+            found = relay.socket_bytes()
+            brokers += found.towards_brokers
+            clients += found.towards_clients
+            if not number % (SOCKETS_A_STEP // 2):
+                await pause()
+        self.weighed = SocketMemory(brokers, clients)
+        if self.bound is not None:
+            await self.bound.look(self.weighed, pause)
+        return self.weighed
 
     @property
-    def weighed(self) -> SocketMemory:
-        """The kernel memory of all relayed sockets, at the last look."""
-        return NO_SOCKET_MEMORY if self._sampler is None else self._sampler.last
+    def pool(self) -> "PoolRecord | None":
+        """The memory that relays share; None without a limit."""
+        return None if self.native is None else self.native.pool
 
     def received_memory(self) -> ReceivedMemory:
         """Return what sockets of the threads have received and nobody has read."""
         return NOTHING_RECEIVED if self.native is None else self.native.received_memory()
-
-    def socket_memory(self) -> SocketMemory:
-        """Return the kernel memory of the relays that the threads move."""
-        return NO_SOCKET_MEMORY if self.native is None else self.native.socket_memory()

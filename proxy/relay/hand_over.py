@@ -19,7 +19,7 @@ from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SMALL_READ_BYTES
 
 if TYPE_CHECKING:
-    from proxy.net.tls.session import TlsSession
+    from proxy.core.native import TlsSession
     from proxy.net.tls.transport import TlsTransport
 
 # The order of the ends: client, broker.

@@ -6,13 +6,15 @@ on without it.
 """
 
 from collections.abc import Hashable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.core.counters import Counters
 from proxy.core.loop_budget import LoopBudget
 from proxy.relay.engine import Direction
-from proxy.relay.native_api import CommandTap
 from proxy.relay.relay_log import RelayTap
+
+if TYPE_CHECKING:
+    from proxy.core.native import CommandTap
 
 # Commands that are parsed at once: each takes some 10 to 50 us.
 COMMANDS_A_TURN: Final = 16
@@ -22,7 +24,7 @@ class LoggedCommands:
     """Takes the commands of one relay for its tap."""
 
     def __init__(
-        self, source: CommandTap, tap: RelayTap, turns: LoopBudget, network: Hashable, counters: Counters
+        self, source: "CommandTap", tap: RelayTap, turns: LoopBudget, network: Hashable, counters: Counters
     ) -> None:
         self.source = source
         self._tap = tap

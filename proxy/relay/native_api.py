@@ -1,19 +1,14 @@
-"""The interface of the native extension's relay engine, as this side sees it (`native/src/relay/python.rs`).
+"""The numbers in which the native extension's relay engine speaks (`native/src/relay/python.rs`).
 
-The numbers are the extension's; `ENGINE_ABI` in `proxy/core/native.py` and in
-`native/src/lib.rs` changes with them. The threads write
-topic lists, too (`proxy/net/away.py`).
+`ENGINE_ABI` in `proxy/core/native.py` and in `native/src/lib.rs` changes with them; the calls are in
+`native/pulsar_proxy_native.pyi`.
 """
 
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from proxy.core.errors import DisconnectCause
 from proxy.net import ended_sockets
-from proxy.net.away import BodyThreads
-
-if TYPE_CHECKING:
-    from proxy.net.tls.session import TlsSession
 
 
 class Truncation(StrEnum):
@@ -108,103 +103,3 @@ class PairRecord(NamedTuple):
     thread: int
     spliced_bytes: int
     untaken_bytes: int
-
-
-class CommandTap(Protocol):
-    """The class of the extension that has the commands of one pair for the log; it outlives the pair."""
-
-    def take(self, most: int) -> list[tuple[int, bytes]]:
-        """Return the oldest heads of frames, each with its direction; the next event comes when all were taken."""
-
-    def close(self) -> None:
-        """End the tap: nothing is told any more, and nothing is held up for it."""
-
-
-class NativePairs(BodyThreads, Protocol):
-    """The class `RelayEngine` of the extension. No call waits for a system call of a thread, but `stop`."""
-
-    @property
-    def event_fd(self) -> int:
-        """Return a descriptor that is readable while events wait."""
-
-    def join(
-        self,
-        client_fd: int,
-        broker_fd: int,
-        to_client: bytes,
-        to_broker: bytes,
-        scan: bool,
-        count: bool,
-        paused: tuple[int, int],
-        client_tls: "TlsSession | None",
-        broker_tls: "TlsSession | None",
-        tap: CommandTap | None,
-    ) -> int:
-        """Take two sockets and return the pair's number; raises OSError or RuntimeError, then the caller owns both.
-
-        `paused`: the reasons for which client and broker are not read from the first byte on. Sessions of TLS are the
-        engine's even then. `tap`: where commands wait, if they are logged.
-        """
-
-    def make_tap(self) -> CommandTap:
-        """Return what a pair is joined with whose commands are logged."""
-
-    def pause(self, pair: int, direction: int, reason: int) -> None:
-        """Add reasons not to read a direction."""
-
-    def resume(self, pair: int, direction: int, reason: int) -> None:
-        """Remove reasons not to read a direction."""
-
-    def pass_frames(self, pair: int, generation: int) -> None:
-        """Pass the frames of this generation."""
-
-    def take_topic(self, pair: int, generation: int) -> bytes | None:
-        """Return the topic of a PRODUCER that waits, once; None if the question is over."""
-
-    def assign(self, pair: int, generation: int, slot: int) -> None:
-        """Answer to which slot the PRODUCER of this generation belongs; it then has a hold of its own on the slot."""
-
-    def drip(self, pair: int, direction: int, whole_read: bool) -> None:
-        """Pass one frame, or one read, although reasons pause a direction."""
-
-    def seen_of(self, pair: int) -> int:
-        """Return what the client has sent."""
-
-    def unread_of(self, pair: int) -> int:
-        """Return the bytes of the client that waited in the kernel at the last call."""
-
-    def close(self, pair: int, stall_ms: int) -> None:
-        """Send what is held, then close both sockets, at the latest when no byte is taken for `stall_ms`."""
-
-    def abort(self, pair: int) -> None:
-        """Close both sockets at once."""
-
-    def events(self, most: int) -> list[EventTuple]:
-        """Return the oldest events."""
-
-    def snapshot_of(self, pair: int) -> tuple[int, ...] | None:
-        """Return the record of a pair; None after its last event was taken."""
-
-    def beats(self) -> list[int]:
-        """Return the milliseconds since each thread last went round its loop."""
-
-    def socket_memory(self) -> tuple[int, int]:
-        """Return the kernel memory of all sockets towards brokers, and towards clients, as of the last second."""
-
-    def set_tight(self, tight: bool) -> None:
-        """Record whether the kernel memory of all sockets is short."""
-
-    def heaviest(self, most: int) -> list[tuple[int, int, int]]:
-        """Return those whose sockets hold most: pair, kernel memory, and bytes read in the last second.
-
-        The first are those that stand still: they hold more than they moved.
-        """
-
-    def received_memory(self) -> tuple[int, int]:
-        """Return the part of the sockets' memory that was received and is not read: from brokers, and from clients."""
-
-    def pool(self) -> tuple[int, int, int, float, int, float] | None:
-        """Return the numbers of the relay pool (`limiter.soft_pool.PoolRecord`); None without a limit."""
-
-    def stop(self) -> None:
-        """End all pairs and bodies and join the threads, with the interpreter lock released."""

@@ -15,7 +15,7 @@ from protocol.field_walker import check_fields
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import Logger
 from proxy.relay.engine import Direction
-from proxy.relay.rates.topic_rates import MOST_TOPICS, TopicRates
+from proxy.relay.topic_rates import MOST_TOPICS, TopicRates
 
 COMMANDS: Final = 1
 TOPICS: Final = 2

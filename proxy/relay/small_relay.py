@@ -4,7 +4,7 @@ Plain sockets only, and nothing is looked at, counted by topic or slowed down (`
 refuses what would ask for more). An end is not read while the other has bytes to take, so a relay holds at most one
 read of `relayBufferBytes` for each direction. An end that fills a read, or that is read when the time of this iteration
 is over, rests until the turn of its network. The contract is in `engine.py`, its other implementer in
-`native_relay.py`.
+`native_engine.py`.
 """
 
 import asyncio

@@ -4,14 +4,24 @@ Rule: the table never grows beyond `MOST_SLOTS`. A topic without a slot, because
 is empty, too long or no UTF-8, is counted in the slot OTHER, together with all others of its kind. A topic keeps its
 slot while it has a producer, and for a while after that, so that the books of one that comes again go on. No network
 brings so many topics that no slots are left for the topics of others: each has at most three times what is free.
+
+A slot is a number, so that counting a message costs no look-up of a name. The books of all slots are the extension's
+(`native/src/relay/slots.rs`): all connections of a topic share a pair of buckets of tokens there.
 """
 
 from collections.abc import Callable, Hashable, Iterator
 from math import ceil
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS, MESSAGES_FLOOR, OTHER, SlotBooks
+if TYPE_CHECKING:
+    from proxy.core.native import SlotBooks
 
+# The slot of everything that has none of its own.
+OTHER: Final = 0
+# A bucket holds the tokens of this long; at least those of its floor (`native/src/relay/slots.rs`).
+CAPACITY_SECONDS: Final = 0.25
+BYTES_FLOOR: Final = 65_536.0
+MESSAGES_FLOOR: Final = 64.0
 MOST_SLOTS: Final = 65_536
 # The topics that a network has brought, for each free slot: three quarters of the table for a network alone, and as
 # much of the rest for the next, so that however many take their part, some are left.
@@ -76,7 +86,7 @@ class TopicSlots:
     def __init__(
         self,
         clock: Callable[[], float],
-        books: SlotBooks,
+        books: "SlotBooks",
         most_slots: int = MOST_SLOTS,
     ) -> None:
         self._clock = clock
@@ -100,7 +110,7 @@ class TopicSlots:
         return len(self._slot_of)
 
     @property
-    def books(self) -> SlotBooks:
+    def books(self) -> "SlotBooks":
         """Return the counters and limits, by slot."""
         return self._books
 

@@ -2,7 +2,8 @@
 
 `topic_lists/` is the path of a topic list under permits (PIP-442). This room does not know relays.
 May import: `core` to `brokers`. Start with `lookups.py` (lookups, their redirects, partition metadata, creation of
-schemas, `maxConcurrentLookupRequests` and its texts) and `forwarding.py` (how they wait), then
+schemas, the texts of `maxConcurrentLookupRequests`, whose places are in `places.py`) and `forwarding.py` (how they
+wait), then
 `topic_lists/service.py`; `schemas.py` has GET_SCHEMA, `validation.py` has requests that are refused unasked.
 `broker_turns.py`: turns of clients at a broker. `request_bytes.py`: memory for commands. `reader_shares.py`: shares of
 direct memory for clients that have not shown that they read, for lists, schemas and HTTP. `arriving.py`: answers whose

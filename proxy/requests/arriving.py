@@ -14,24 +14,14 @@ The decisions have no I/O and no clock of their own; the owner calls `sweep` onc
 """
 
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Any, Final
 
+from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.core.counters import Number
 from proxy.core.errors import QuestionUnanswered
 from proxy.net.write_watch import LONGEST_STEP_SECONDS
 
 STILL_SECONDS: Final = 2.0
-
-
-class ArrivingAnswer(Protocol):
-    """The answer to a question that is at a broker (`proxy.brokers.admitted_request.AdmittedRequest`)."""
-
-    @property
-    def arrived_bytes(self) -> int | None:
-        """Return how many bytes of the answer have come; None if the answer is not being read."""
-
-    def failed(self, error: Exception) -> None:
-        """End the question with `error`."""
 
 
 class _Arrival:
@@ -56,17 +46,17 @@ class ArrivingAnswers:
     def __init__(self, kind: str, given_up: Number) -> None:
         self._kind = kind
         self._given_up = given_up
-        self._watched: dict[ArrivingAnswer, _Arrival] = {}
+        self._watched: dict[AdmittedRequest[Any], _Arrival] = {}
         self._swept_at = 0.0
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def watch(self, answer: ArrivingAnswer, awaited: Callable[[], bool]) -> None:
+    def watch(self, answer: AdmittedRequest[Any], awaited: Callable[[], bool]) -> None:
         """Watch `answer` until `forget`; `awaited` tells whether anybody waits for memory that it may hold."""
         self._watched[answer] = _Arrival(awaited)
 
-    def forget(self, answer: ArrivingAnswer) -> None:
+    def forget(self, answer: AdmittedRequest[Any]) -> None:
         """Stop watching `answer`."""
         del self._watched[answer]
 
@@ -74,7 +64,7 @@ class ArrivingAnswers:
         """End the questions whose answers have been too slow for STILL_SECONDS while others wait."""
         stood_still = now - self._swept_at > LONGEST_STEP_SECONDS
         self._swept_at = now
-        slowest: tuple[float, ArrivingAnswer] | None = None
+        slowest: tuple[float, AdmittedRequest[Any]] | None = None
         for answer, watched in self._watched.items():
             size, seconds = answer.arrived_bytes, now - watched.at
             if size is None or watched.size is None or stood_still:
@@ -91,7 +81,7 @@ class ArrivingAnswers:
         if slowest is not None:
             self._give_up(slowest[1])
 
-    def _give_up(self, answer: ArrivingAnswer) -> None:
+    def _give_up(self, answer: AdmittedRequest[Any]) -> None:
         # The asking task takes the answer out of these books, in the next iteration of the loop.
         self._given_up.value += 1
         answer.failed(

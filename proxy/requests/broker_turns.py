@@ -10,7 +10,7 @@ connections with fewer than two questions outstanding at the broker: half of it 
 that have less of it than is left. A connection that finds no room there waits for its turn like all others.
 """
 
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from limiter.fair_line import Entry, FairLine
 from proxy.brokers.target import BrokerAddress
@@ -24,6 +24,7 @@ RESERVE_OF: Final = 4
 # The reserve is for connections that have fewer questions at the broker, or waiting for it.
 MANY_OUTSTANDING: Final = 2
 
+T = TypeVar("T")
 # The network of a client, and the connection: its id, so that nothing here keeps a client that has left.
 Asker = tuple[str, int]
 LOOKUPS_WAITING: Final = gauge(
@@ -38,14 +39,7 @@ class Turn(NamedTuple):
     reserved: bool
 
 
-class TurnWaiter(Protocol):
-    """A question that waits for its turn."""
-
-    def turn_came(self, turn: Turn) -> None:
-        """Called once, when the question has its turn, which its owner releases."""
-
-
-class _AtBroker:
+class _AtBroker(Generic[T]):
     """The questions at one broker, counted, and those that wait."""
 
     __slots__ = ("_networks", "_outstanding", "asked", "line", "reserved", "turn", "turn_of_reserve")
@@ -54,7 +48,7 @@ class _AtBroker:
         self.turn, self.turn_of_reserve = Turn(broker, reserved=False), Turn(broker, reserved=True)
         # The questions that have a turn, and those that have a place of the reserve.
         self.asked = self.reserved = 0
-        self.line: FairLine[Entry[TurnWaiter]] = FairLine()
+        self.line: FairLine[Entry[T]] = FairLine()
         # The questions of each connection, those that wait among them.
         self._outstanding: dict[int, int] = {}
         # The places of the reserve that each network has.
@@ -81,7 +75,7 @@ class _AtBroker:
         self._count(asker)
         return self.turn_of_reserve
 
-    def end(self, turn: Turn, asker: Asker) -> TurnWaiter | None:
+    def end(self, turn: Turn, asker: Asker) -> T | None:
         """End a turn; return the waiter that has it next, or None."""
         self._uncount(asker)
         if turn.reserved:
@@ -108,23 +102,23 @@ class _AtBroker:
         else:
             del self._outstanding[connection]
 
-    def push(self, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
+    def push(self, asker: Asker, waiter: T) -> Entry[T]:
         """Append a waiter, which counts among the questions of its connection."""
         self._count(asker)
         return self.line.push(asker, Entry(waiter))
 
-    def remove(self, asker: Asker, entry: Entry[TurnWaiter]) -> None:
+    def remove(self, asker: Asker, entry: Entry[T]) -> None:
         """Remove a waiter that has given up, and whose turn has not come."""
         self._uncount(asker)
         self.line.remove(entry)
 
 
-class BrokerTurns:
+class BrokerTurns(Generic[T]):
     """The questions at each broker, and the questions that wait for their turn."""
 
     def __init__(self, counters: Counters) -> None:
         self._waiting = counters[LOOKUPS_WAITING]
-        self._at_brokers: dict[BrokerAddress, _AtBroker] = {}
+        self._at_brokers: dict[BrokerAddress, _AtBroker[T]] = {}
 
     def __len__(self) -> int:
         """Return the number of brokers that are remembered: those that are asked."""
@@ -142,22 +136,25 @@ class BrokerTurns:
             at = self._at_brokers[broker] = _AtBroker(broker)
         return at.try_begin(asker)
 
-    def wait(self, broker: BrokerAddress, asker: Asker, waiter: TurnWaiter) -> Entry[TurnWaiter]:
+    def wait(self, broker: BrokerAddress, asker: Asker, waiter: T) -> Entry[T]:
         """Put a question of `asker` in line, which `try_begin` gave no turn."""
         self._waiting.value += 1
         return self._at_brokers[broker].push(asker, waiter)
 
-    def give_up(self, broker: BrokerAddress, asker: Asker, entry: Entry[TurnWaiter]) -> None:
+    def give_up(self, broker: BrokerAddress, asker: Asker, entry: Entry[T]) -> None:
         """Remove a question that waits, and whose turn has not come."""
         self._waiting.value -= 1
         self._at_brokers[broker].remove(asker, entry)
 
-    def release(self, turn: Turn, asker: Asker) -> None:
-        """Release a question's place, for the next; forget a broker that nobody asks: redirects may name any number."""
+    def release(self, turn: Turn, asker: Asker) -> T | None:
+        """Release a question's place, and return the question that has the turn next; None: none waits.
+
+        A broker that nobody asks is forgotten: redirects may name any number.
+        """
         at = self._at_brokers[turn.broker]
         following = at.end(turn, asker)
         if following is not None:
             self._waiting.value -= 1
-            following.turn_came(turn)
         elif at.idle:
             del self._at_brokers[turn.broker]
+        return following

@@ -21,7 +21,7 @@ from limiter.fair_line import Entry
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import BrokerChoice
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
 from proxy.brokers.request import SmallRequest
 from proxy.brokers.target import BrokerAddress
@@ -29,32 +29,13 @@ from proxy.core.counters import Counters, counter_by
 from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskScope, call_each
 from proxy.net.output import Output
-from proxy.requests.broker_turns import Asker, BrokerTurns, Turn, TurnWaiter
+from proxy.requests.broker_turns import BrokerTurns, Turn
 from proxy.requests.client import ClientView
+from proxy.requests.places import Slot
 
 # An iteration lets so many requests go on, some 30 us each: what makes them ready charges the loop's budget for them.
 READY_A_TURN: Final = 64
 FAILED: Final = counter_by("kind", "failed_requests", "Requests other than topic lists that got an error.")
-
-
-class Releasable(Protocol):
-    """Memory that a request holds (`proxy.clients.frame_memory.FramePermit`)."""
-
-    def release(self) -> None:
-        """Release the memory."""
-
-
-class LookupPlace(Protocol):
-    """A request's place among `maxConcurrentLookupRequests` (`proxy.requests.lookups.Slot`)."""
-
-    arrived: float
-    asker: Asker
-
-    def share(self) -> Callable[[], None]:
-        """Add a user of the place, which releases it in turn."""
-
-    def release(self) -> None:
-        """End one use."""
 
 
 class RequestOwner(Protocol):
@@ -68,12 +49,11 @@ class RequestOwner(Protocol):
 
 
 class RequestParts(NamedTuple):
-    """The client that a request is for, and what it holds: its place among the lookups, and a large frame's memory."""
+    """The client that a request is for, its place among the lookups, and who hears of its end."""
 
     client: ClientView
-    slot: LookupPlace
+    slot: Slot
     owner: RequestOwner
-    large: Releasable | None
 
 
 class ReadyRequests:
@@ -138,12 +118,10 @@ class Forwarder:
 
     __slots__ = ("_counters", "_picks", "brokers", "deadlines", "pool", "ready", "turns")
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: BrokerChoice, counters: Counters
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, pool: BrokerPool, brokers: Brokers, counters: Counters) -> None:
         self.pool = pool
         self.brokers = brokers
-        self.turns = BrokerTurns(counters)
+        self.turns: BrokerTurns[ForwardedRequest] = BrokerTurns(counters)
         self.ready = ReadyRequests(loop, partial(counters.internal_error, where="lookup"))
         self.deadlines: CoarseDeadlines[ForwardedRequest] = CoarseDeadlines(loop, ForwardedRequest.expired)
         self._counters = counters
@@ -178,7 +156,7 @@ class ForwardedRequest(SmallRequest):
 
     __slots__ = (
         "_broker", "_client", "_connection_waiter", "_end_pick", "_failed_over", "_first_broker", "_forwarder",
-        "_in_line", "_is_ready", "_outcome", "_owner", "_principal", "_slot", "_step", "_turn", "large",
+        "_in_line", "_is_ready", "_outcome", "_owner", "_principal", "_slot", "_step", "_turn",
     )  # fmt: skip
 
     # The name of such requests in counters and logs.
@@ -193,8 +171,6 @@ class ForwardedRequest(SmallRequest):
         self._owner: RequestOwner | None = parts.owner
         self._principal = parts.client.principal
         self._slot = parts.slot
-        # The owner releases it.
-        self.large = parts.large
         # The reason for which the request is ready; None: it begins, its turn has come, or there may be a connection.
         self._outcome: pb.BaseCommand | Exception | None = None
         self._is_ready = False
@@ -205,7 +181,7 @@ class ForwardedRequest(SmallRequest):
         # The request's turn at its broker.
         self._turn: Turn | None = None
         # The wait under way, at most one of these.
-        self._in_line: Entry[TurnWaiter] | None = None
+        self._in_line: Entry[ForwardedRequest] | None = None
         self._connection_waiter: asyncio.Future[None] | None = None
         self._end_pick: Callable[[], object] | None = None
         self._step = 0
@@ -381,7 +357,6 @@ class ForwardedRequest(SmallRequest):
         self.done()
         self._slot.release()
         owner.request_over(self)
-        self.large = None
 
     def _end_waits(self) -> None:
         if self._in_line is not None:
@@ -403,8 +378,9 @@ class ForwardedRequest(SmallRequest):
 
     def _release_turn(self) -> None:
         turn, self._turn = self._turn, None
-        if turn is not None:
-            self._forwarder.turns.release(turn, self._slot.asker)
+        following = None if turn is None else self._forwarder.turns.release(turn, self._slot.asker)
+        if turn is not None and following is not None:
+            following.turn_came(turn)
 
 
 def _own_error(waiter: asyncio.Future[None]) -> Exception | None:

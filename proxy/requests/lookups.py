@@ -4,12 +4,10 @@ Each request gets one frame, failures included: an error never leaves a request 
 `maxConcurrentLookupRequests` is held until the broker has answered (upstream releases it as soon as it has asked).
 """
 
-from collections.abc import Callable, Hashable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from limiter.clock import Clock
-from limiter.errors import PermitAcquireError
-from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
@@ -21,8 +19,8 @@ from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.requests.broker_turns import Asker
-from proxy.requests.client import TurnClient
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
+from proxy.requests.places import KEPT_OF, ListPlaces, Slot
 from proxy.requests.validation import check_get_or_create_schema
 
 if TYPE_CHECKING:
@@ -33,14 +31,11 @@ MOST_ASKED: Final = 10
 TOO_MANY_LOOKUPS = "too many concurrent lookup requests (maxConcurrentLookupRequests)"
 WAITED_TOO_LONG = "the proxy has more requests than it can serve in time"
 
-# This part of the places is kept for lookups and schemas, and then for connections that have FEW_OUTSTANDING of them,
-# fewer as it fills: so thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
-KEPT_OF: Final = 4
+# What of the places is kept (KEPT_OF) is for connections that have FEW_OUTSTANDING of them, fewer as it fills: so
+# thousands of connections take all places together only if each has LEAST_OUTSTANDING of them.
 FEW_OUTSTANDING: Final = 16
 LEAST_OUTSTANDING: Final = 2
-# When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
-CROWDED_SHARE: Final = 8
-FEW_WAITING: Final = 2
+_Request: TypeAlias = pb.CommandPartitionedTopicMetadata | pb.CommandGetOrCreateSchema
 
 
 class _Lookup(ForwardedRequest):
@@ -91,157 +86,63 @@ class _Lookup(ForwardedRequest):
         self._request = None
 
 
-class _PartitionMetadata(ForwardedRequest):
-    """Asks how many partitions a topic has."""
+class _Kind(NamedTuple):
+    """A kind of request that one question answers: its name, the answer's type, and how its frames are made."""
 
-    __slots__ = ("_request", "_request_id")
+    name: str
+    expected: CommandType
+    question: Callable[[Any, int], bytes]
+    refusal: Callable[[int, int, str], bytes]
+    check: Callable[[Any], None] | None = None
 
-    kind = "partition metadata"
 
-    def __init__(
-        self, service: "LookupService", parts: RequestParts, request: pb.CommandPartitionedTopicMetadata
-    ) -> None:
-        super().__init__(CommandType.PARTITIONED_METADATA_RESPONSE, service.forwarder, parts)
-        self._request: pb.CommandPartitionedTopicMetadata | None = request
+_PARTITION_METADATA: Final = _Kind(
+    "partition metadata",
+    CommandType.PARTITIONED_METADATA_RESPONSE,
+    commands.partition_metadata_request,
+    commands.partition_metadata_failed,
+)
+_SCHEMA_CREATION: Final = _Kind(
+    "get or create schema",
+    CommandType.GET_OR_CREATE_SCHEMA_RESPONSE,
+    partial(commands.forwarded_request, CommandType.GET_OR_CREATE_SCHEMA),
+    commands.error,
+    check_get_or_create_schema,
+)
+
+
+class _OneQuestion(ForwardedRequest):
+    """Asks how many partitions a topic has, or registers a schema; the broker's answer goes on as it came."""
+
+    __slots__ = ("_of", "_request", "_request_id", "kind")
+
+    def __init__(self, of: _Kind, forwarder: Forwarder, parts: RequestParts, request: _Request) -> None:
+        super().__init__(of.expected, forwarder, parts)
+        self.kind = of.name
+        self._of = of
+        self._request: _Request | None = request
         self._request_id = request.request_id
-
-    def question(self, request_id: int) -> bytes:
-        """Return the PARTITIONED_METADATA for the broker."""
-        assert self._request is not None
-        return commands.partition_metadata_request(self._request, request_id)
-
-    def answer(self, found: pb.BaseCommand) -> bytes:
-        """Return the broker's answer under the client's request id."""
-        return commands.relay_answer(found, self._request_id)
-
-    def refusal(self, failure: RequestFailed) -> bytes:
-        """Return the PARTITIONED_METADATA_RESPONSE of a request that failed."""
-        return commands.partition_metadata_failed(self._request_id, failure.code, failure.message)
-
-    def done(self) -> None:
-        """Forget the client's request."""
-        self._request = None
-
-
-class _SchemaCreation(ForwardedRequest):
-    """Registers a schema, or finds the schema registered."""
-
-    __slots__ = ("_request", "_request_id")
-
-    kind = "get or create schema"
-
-    def __init__(self, service: "LookupService", parts: RequestParts, request: pb.CommandGetOrCreateSchema) -> None:
-        super().__init__(CommandType.GET_OR_CREATE_SCHEMA_RESPONSE, service.forwarder, parts)
-        self._request: pb.CommandGetOrCreateSchema | None = request
-        self._request_id = request.request_id
-
-    def question(self, request_id: int) -> bytes:
-        """Return the GET_OR_CREATE_SCHEMA for the broker."""
-        assert self._request is not None
-        return commands.forwarded_request(CommandType.GET_OR_CREATE_SCHEMA, self._request, request_id)
 
     def check(self) -> None:
         """Raise RequestFailed for a request that no broker must get."""
-        assert self._request is not None
-        check_get_or_create_schema(self._request)
+        if self._of.check is not None:
+            self._of.check(self._request)
+
+    def question(self, request_id: int) -> bytes:
+        """Return the frame for the broker."""
+        return self._of.question(self._request, request_id)
 
     def answer(self, found: pb.BaseCommand) -> bytes:
         """Return the broker's answer under the client's request id."""
         return commands.relay_answer(found, self._request_id)
 
     def refusal(self, failure: RequestFailed) -> bytes:
-        """Return the ERROR of a request that failed."""
-        return commands.error(self._request_id, failure.code, failure.message)
+        """Return the answer of a request that failed."""
+        return self._of.refusal(self._request_id, failure.code, failure.message)
 
     def done(self) -> None:
         """Forget the client's request, which may be large."""
         self._request = None
-
-
-class Slot:
-    """Holds one of `maxConcurrentLookupRequests` until the request and every question asked for it are over.
-
-    A client that leaves does not end what a broker is still doing for it; otherwise a client could ask without bound by
-    connecting again and again.
-    """
-
-    __slots__ = ("_bytes", "_permit", "_size", "_users", "arrived", "asker")
-
-    def __init__(
-        self, permit: Permit, asker: Asker, arrived: float, held: "RequestBytes | None" = None, size: int = 0
-    ) -> None:
-        # The command's bytes, charged while they are held for a broker.
-        self._bytes, self._size = held, size
-        if held is not None:
-            held.hold(asker[0], size)
-        # The network and the connection that ask, by which requests take turns.
-        self.asker = asker
-        # From then on the request's time runs.
-        self.arrived = arrived
-        self._permit = permit
-        self._users = 1
-
-    def share(self) -> Callable[[], None]:
-        """Add a user; return the callable that ends its use, to be called exactly once."""
-        self._users += 1
-        return self.release
-
-    def release(self) -> None:
-        """End one use."""
-        self._users -= 1
-        if not self._users:
-            self._permit.release()
-            if self._bytes is not None:
-                self._bytes.release(self.asker[0], self._size)
-
-
-class ListPlaces:
-    """The places of topic lists that have begun, in turns by role, and the number of those that wait.
-
-    A list that waits, for an earlier list of its connection or a place, holds none of `maxConcurrentLookupRequests`:
-    otherwise a client that pipelines lists would take the places of all lookups. Lists that wait cost memory: once many
-    of all connections do, a connection may let few of its own wait, and is not read meanwhile.
-    """
-
-    __slots__ = ("_begun", "_limit", "waiting")
-
-    def __init__(self, limit: int, clock: Clock) -> None:
-        self._limit = limit
-        self._begun = AsyncSemaphore("lists", _share(limit), max_queue=0, timeout_seconds=0, clock=clock)
-        self.waiting = 0
-
-    def set_limit(self, limit: int) -> None:
-        """Change `maxConcurrentLookupRequests`; lists that have begun go on."""
-        self._limit = limit
-        self._begun.set_limit(_share(limit))
-
-    @property
-    def held(self) -> int:
-        """Count the lists that have begun."""
-        return self._begun.held
-
-    @property
-    def queue_size(self) -> int:
-        """Count the lists that wait for a place, of the first of their connections."""
-        return self._begun.queue_size
-
-    @property
-    def crowded(self) -> bool:
-        """Return whether so many lists wait that no connection may let many wait."""
-        return self.waiting > self._limit // CROWDED_SHARE
-
-    def try_begin(self, role: Hashable) -> Permit | None:
-        """Return a place for a list of `role`; None if there is none, or others wait. The caller releases it."""
-        return self._begun.try_acquire(1, key=role)
-
-    async def begin(self, role: Hashable, seconds: float) -> Permit | None:
-        """Return a place for a list of `role`, or None if none was free in `seconds`. The caller releases it."""
-        # Turns cost something: nobody pays for them until a list has to wait.
-        self._begun.set_sharing(True, 100)
-        try:
-            return await self._begun.acquire(1, key=role, timeout_seconds=seconds)
-        except PermitAcquireError:
-            return None
 
 
 class LookupService:
@@ -259,7 +160,8 @@ class LookupService:
         # Records the brokers that answers name.
         self._known = side.known
         self._loop = core.loop
-        self._concurrency = concurrency
+        # The semaphore of `maxConcurrentLookupRequests`.
+        self.concurrency = concurrency
         self.list_places = ListPlaces(concurrency.limit, core.loop)
         self.forwarder = Forwarder(core.loop, side.pool, side.brokers, core.counters)
         self._timeout_seconds = core.config.seconds(Config.topic_list_request_timeout_millis)
@@ -269,31 +171,25 @@ class LookupService:
         """Change the limits for requests from now on; below the number under way, new requests are refused until enough
         have ended.
         """
-        self._concurrency.set_limit(concurrency)
+        self.concurrency.set_limit(concurrency)
         self.list_places.set_limit(concurrency)
         self._timeout_seconds = timeout_seconds
 
-    @property
-    def concurrency(self) -> AsyncSemaphore:
-        """Return the semaphore of `maxConcurrentLookupRequests`, for readers only."""
-        return self._concurrency
-
     def enough_for_one(self, outstanding: int) -> bool:
         """Return whether a connection has so many requests outstanding that the last places are not for it."""
-        limit = self._concurrency.limit
-        free = limit - self._concurrency.held
+        limit = self.concurrency.limit
+        free = limit - self.concurrency.held
         return free < limit // KEPT_OF and outstanding * limit >= FEW_OUTSTANDING * KEPT_OF * free
 
-    def try_begin(self, client: TurnClient, since: float, size: int = 0) -> Slot | None:
+    def try_begin(self, asker: Asker, since: float, size: int = 0) -> Slot | None:
         """Return one of `maxConcurrentLookupRequests`, or None if all are taken; the caller releases the slot.
 
         `size`: the bytes of the command, which the slot charges. The request has waited `since` then; 0.0: it has
         just come.
         """
-        permit = self._concurrency.try_acquire(1)
+        permit = self.concurrency.try_acquire(1)
         if permit is None:
             return None
-        asker = client.network, id(client)
         return Slot(permit, asker, since or self._loop.time(), self.request_bytes, size)
 
     def too_late(self, since: float) -> bool:
@@ -307,7 +203,7 @@ class LookupService:
 
     def full(self) -> OverLimit:
         """Return the failure of a request that may not begin now."""
-        held, limit = self._concurrency.held, self._concurrency.limit
+        held, limit = self.concurrency.held, self.concurrency.limit
         key = "maxConcurrentLookupRequests"
         return OverLimit(ServerError.TooManyRequests, TOO_MANY_LOOKUPS, "lookups", key, held + 1, limit)
 
@@ -317,10 +213,10 @@ class LookupService:
         if command.type == CommandType.LOOKUP:
             started = _Lookup(self, parts, command.lookupTopic)
         elif command.type == CommandType.PARTITIONED_METADATA:
-            started = _PartitionMetadata(self, parts, command.partitionMetadata)
+            started = _OneQuestion(_PARTITION_METADATA, self.forwarder, parts, command.partitionMetadata)
         else:
             assert command.type == CommandType.GET_OR_CREATE_SCHEMA
-            started = _SchemaCreation(self, parts, command.getOrCreateSchema)
+            started = _OneQuestion(_SCHEMA_CREATION, self.forwarder, parts, command.getOrCreateSchema)
         started.begin(parts.slot.arrived + self._timeout_seconds)
         return started
 
@@ -350,7 +246,3 @@ class LookupService:
         if not url.startswith(scheme):
             raise RequestFailed(ServerError.MetadataError, f"the broker redirected to {url[:200]!r}, expected {scheme}")
         return parse_address(url, "the broker's redirect", tls=self._tls)
-
-
-def _share(limit: int) -> int:
-    return max(1, limit - limit // KEPT_OF)

@@ -26,13 +26,16 @@ A share is taken after heap memory and before direct memory, and those that hold
 import asyncio
 from collections.abc import Coroutine, Hashable, Iterable
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from proxy.net.output import Output
 from proxy.net.spill.judge import LEAST_REST_BYTES
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 # The share has two halves, one for clients that are awake; as much of direct memory may be owed while others wait.
 AWAKE_PART: Final = 2
@@ -44,13 +47,6 @@ ON_DISK_PART: Final = 2
 # So many clients get a PING in one iteration of the loop: a group of equal requests may have thousands of clients.
 PINGS_A_TURN: Final = 64
 T = TypeVar("T")
-
-
-class SpaceForLists(Protocol):
-    """The space on the disk for lists (`proxy.net.spill.space.SpillSpace`)."""
-
-    def has_room_for(self, memory_bytes: int, key: Hashable) -> bool:
-        """Return whether the disk takes all that `key` may have in a memory of that size."""
 
 
 class Call:
@@ -110,7 +106,7 @@ class ReaderShares:
     `semaphore` is for all of them, `awake` for those that have answered a PING while they waited for the first.
     """
 
-    def __init__(self, direct: AsyncSemaphore, disk: SpaceForLists | None = None) -> None:
+    def __init__(self, direct: AsyncSemaphore, disk: "SpillSpace | None" = None) -> None:
         self._disk = disk
         self.in_force = False
         self._direct = direct

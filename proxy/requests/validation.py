@@ -5,7 +5,7 @@ would cost every other client its question, and the repetition on another connec
 brokers answer by closing is answered here.
 
 Not every topic list comes this way: lists over HTTP go to web services (`proxy/web/forward/topic_list_permits.py`), and
-watchers of topic lists are on relays, each with a broker connection of its own (`proxy/relay/native_relay.py`).
+watchers of topic lists are on relays, each with a broker connection of its own (`proxy/relay/native_engine.py`).
 """
 
 import re

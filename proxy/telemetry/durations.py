@@ -73,13 +73,14 @@ class QuantileSketch:
         return found
 
 
-class SlidingQuantiles:
-    """The quantiles of the last `window_seconds`, and count and total since the start.
+class Durations:
+    """Durations in milliseconds: quantiles of the last `window_seconds`; count, total and buckets since the start.
 
-    The window is dropped slice by slice, so it is between `window_seconds` less one slice and `window_seconds` long.
+    `buckets[i]` counts durations up to `BOUNDS_SECONDS[i]`, the last bucket all above. The window is dropped slice by
+    slice, so it is between `window_seconds` less one slice and `window_seconds` long.
     """
 
-    __slots__ = ("_clock", "_slice_ends", "_slice_seconds", "_slices", "count", "total")
+    __slots__ = ("_clock", "_slice_ends", "_slice_seconds", "_slices", "buckets", "count", "total")
 
     def __init__(self, clock: Callable[[], float], window_seconds: float = 600.0, slices: int = 5) -> None:
         self._clock = clock
@@ -88,15 +89,17 @@ class SlidingQuantiles:
         self._slice_ends = clock() + self._slice_seconds
         self.count = 0
         self.total = 0.0
+        self.buckets = [0] * (len(_BOUNDS_MILLIS) + 1)
 
     def add(self, value: float) -> None:
-        """Count a sample at the clock's time."""
+        """Count a duration in milliseconds, at the clock's time."""
         now = self._clock()
         if now >= self._slice_ends:
             self._turn(now)
         self.count += 1
         self.total += value
         self._slices[-1].add(value)
+        self.buckets[bisect_left(_BOUNDS_MILLIS, value)] += 1
 
     def quantiles(self, *fractions: float) -> list[float]:
         """Return the quantiles of the window (see `QuantileSketch.quantiles`)."""
@@ -114,18 +117,3 @@ class SlidingQuantiles:
         fresh = min(steps, len(self._slices))
         self._slices = self._slices[fresh:] + [QuantileSketch() for _ in range(fresh)]
         self._slice_ends += steps * self._slice_seconds
-
-
-class Durations(SlidingQuantiles):
-    """Durations in milliseconds; `buckets[i]` counts durations up to `BOUNDS_SECONDS[i]`, the last bucket all above."""
-
-    __slots__ = ("buckets",)
-
-    def __init__(self, clock: Callable[[], float], window_seconds: float = 600.0, slices: int = 5) -> None:
-        super().__init__(clock, window_seconds, slices)
-        self.buckets = [0] * (len(_BOUNDS_MILLIS) + 1)
-
-    def add(self, value: float) -> None:
-        """Count a duration in milliseconds."""
-        super().add(value)
-        self.buckets[bisect_left(_BOUNDS_MILLIS, value)] += 1

@@ -8,7 +8,7 @@ are refused by `proxy.core.errors.OverLimit`, which has its own text. The last `
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Final
 
@@ -68,7 +68,7 @@ class Stage(Enum):
         return f"{self._key}MB"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
     """A refused request: Unix time, stage, client, the limiter's numbers in bytes, and the key to change.
 
@@ -79,14 +79,14 @@ class Refusal:
     stage: str
     client: str
     subject: str
-    limiter: str | None
-    asked: int | None
-    held: int | None
-    limit: int | None
-    queued: int | None
+    limiter: str | None = None
+    asked: int | None = None
+    held: int | None = None
+    limit: int | None = None
+    queued: int | None = None
     change: str
     reason: str
-    top_holders: tuple[tuple[str, int], ...]
+    top_holders: tuple[tuple[str, int], ...] = ()
 
 
 class RefusalLog:
@@ -119,22 +119,25 @@ class RefusalLog:
 
         `semaphore` is the limiter that granted no permit; None if the request waited for something else.
         """
-        self._keep(
-            Refusal(
-                time=self._now(),
-                stage=stage.name.lower(),
-                client=client[:LONGEST_TEXT],
-                subject=subject[:LONGEST_TEXT],
-                limiter=semaphore.name if semaphore is not None else None,
-                asked=error.asked if semaphore is not None and isinstance(error, PermitAcquireError) else None,
-                held=semaphore.held if semaphore is not None else None,
-                limit=semaphore.limit if semaphore is not None else None,
-                queued=semaphore.queue_size if semaphore is not None else None,
-                change=stage.key_to_change(error, caps_keys=semaphore is not None and semaphore.caps_keys),
-                reason=stage.refusal,
-                top_holders=self._top_holders(semaphore) if semaphore is not None else (),
-            )
+        refusal = Refusal(
+            time=self._now(),
+            stage=stage.name.lower(),
+            client=client[:LONGEST_TEXT],
+            subject=subject[:LONGEST_TEXT],
+            change=stage.key_to_change(error, caps_keys=semaphore is not None and semaphore.caps_keys),
+            reason=stage.refusal,
         )
+        if semaphore is not None:
+            refusal = replace(
+                refusal,
+                limiter=semaphore.name,
+                asked=error.asked if isinstance(error, PermitAcquireError) else None,
+                held=semaphore.held,
+                limit=semaphore.limit,
+                queued=semaphore.queue_size,
+                top_holders=self._top_holders(semaphore),
+            )
+        self._keep(refusal)
 
     def note_over_limit(self, error: OverLimit, client: str, subject: str) -> None:
         """Log a refusal by a limit that no request waits for, or count it towards the next line."""
@@ -144,14 +147,10 @@ class RefusalLog:
                 stage=error.stage,
                 client=client[:LONGEST_TEXT],
                 subject=subject[:LONGEST_TEXT],
-                limiter=None,
                 asked=error.asked,
-                held=None,
                 limit=error.limit,
-                queued=None,
                 change=error.key,
                 reason=error.message[:LONGEST_TEXT],
-                top_holders=(),
             )
         )
 
@@ -163,14 +162,8 @@ class RefusalLog:
                 stage="machine_memory",
                 client=client[:LONGEST_TEXT],
                 subject=subject[:LONGEST_TEXT],
-                limiter=None,
-                asked=None,
-                held=None,
-                limit=None,
-                queued=None,
                 change="memory of the machine or container, ulimit -v; or lower maxTopicListInFlightHeapMemSizeMB",
                 reason=error.message,
-                top_holders=(),
             )
         )
 
@@ -192,14 +185,8 @@ class RefusalLog:
         if not self._pace.due(self._clock.time(), stage):
             return
         count, refusal = self._silent.pop(stage)
-        numbers: dict[str, object] = {
-            "limiter": refusal.limiter,
-            "limit": refusal.limit,
-            "held": refusal.held,
-            "asked": refusal.asked,
-            "queued": refusal.queued,
-        }
-        known = {name: value for name, value in numbers.items() if value is not None}
+        numbers = ((name, getattr(refusal, name)) for name in ("limiter", "limit", "held", "asked", "queued"))
+        known = {name: value for name, value in numbers if value is not None}
         if refusal.limiter is not None:
             known["top_holders"] = [list(holder) for holder in refusal.top_holders]
         self._logger.warning(

@@ -9,9 +9,9 @@ request that asks for a protocol that is not served is its connection's last: ai
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from aiohttp import StreamReader, web
 from aiohttp.http import HttpRequestParser
@@ -21,8 +21,9 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from proxy.core.addresses import host_network
+from proxy.core.counters import Counters
+from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.tasks import do_nothing
 from proxy.web.http.connection_places import ConnectionPlaces, WebConnection
 from proxy.web.http.errors import JSON, HttpRefused
 from proxy.web.http.paths import origin_form
@@ -39,13 +40,6 @@ TOO_LARGE: Final = ((b"", b""),)
 _NO_FIELDS: Final[CIMultiDictProxy[str]] = CIMultiDictProxy(CIMultiDict())
 # So long takes the first step of the task that reads the rest of a body which nobody wanted.
 REST_SECONDS: Final = 0.0003
-
-
-class WebMember(WebConnection, Protocol):
-    """A connection that can be ended for others."""
-
-    def cut(self) -> None:
-        """End the connection at once."""
 
 
 class HttpConnection(PiecewiseParser, RequestHandler):
@@ -65,7 +59,6 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         "_tunnel",
         "_waits",
         "accepted_from",
-        "longest_header",
         "opening",
     )
 
@@ -90,10 +83,9 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         self._last_came = False
         # Whether the bytes are those of a WebSocket, which asks for its turns itself.
         self._tunnel = False
-        self.longest_header = 0
         self.accepted_from = "?"
         # The entry in the books that this connection replaces: its own from the time before it spoke HTTP.
-        self.opening: WebMember | None = None
+        self.opening: WebConnection | None = None
 
     @property
     def answered(self) -> bool:
@@ -134,7 +126,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         ended_before = self._force_close
         super()._process_keepalive()
         if self._force_close and not ended_before and isinstance(self._manager, HttpServer):
-            self._manager.ended_idle()
+            self._manager.counters.disconnected(DisconnectCause.IDLE)
 
     def set_parser(self, parser: Any, data_received_cb: Callable[[], None] | None = None) -> None:
         """Called when a WebSocket is open: it gets what its client has sent since it asked for it."""
@@ -224,7 +216,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         except Exception as error:
             # As the event loop does for a callback of a socket.
             if isinstance(self._manager, HttpServer):
-                self._manager.failed(error)
+                self._manager.counters.internal_error(error, "web")
             if self.transport is not None:
                 self.transport.abort()
 
@@ -235,7 +227,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         if self._request_count != before:
             if isinstance(self._manager, HttpServer):
                 self._manager.places.got_request(self)
-            _keep_less(self._messages, self.longest_header)
+            _keep_less(self._messages, self.max_line_size)
             _use_origin_form(self._messages)
             self._last_came = self._last_came or _end_with_unserved_upgrade(self._messages)
             self._header_bytes = 0
@@ -247,7 +239,7 @@ class HttpConnection(PiecewiseParser, RequestHandler):
         if self._upgraded and self._message_tail:
             # aiohttp would parse this at once when the upgrade is declined.
             self._held, self._message_tail = self._message_tail + self._held, b""
-        if self._header_bytes > self.longest_header and self.transport is not None and not self._close:
+        if self._header_bytes > self.max_line_size and self.transport is not None and not self._close:
             self.transport.write(_raw(431, "Request Header Fields Too Large", self.header_refusal))
             self.close()
             self.transport.close()
@@ -357,26 +349,27 @@ def _end_with_unserved_upgrade(messages: deque[tuple[Any, Any]]) -> bool:
     return False
 
 
-def _ignore(_: BaseException) -> None:
-    """Stand for the counters of a server without a site."""
-
-
 class HttpServer(web.Server):
-    """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room."""
+    """Creates an `HttpConnection` for each accepted socket, and ends connections so that others find room.
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.longest_header = 0
-        self.loop_budget: LoopBudget | None = None
-        self.failed: Callable[[BaseException], object] = _ignore
-        # Called for each connection that the clock of idle ones has ended.
-        self.ended_idle: Callable[[], object] = do_nothing
-        self.places: ConnectionPlaces[WebMember] = ConnectionPlaces(1)
+    There are at most `most_connections`. `options` are aiohttp's; its bound on a line bounds the whole header, too.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        counters: Counters,
+        loop_budget: LoopBudget | None,
+        most_connections: int,
+        **options: Any,
+    ) -> None:
+        super().__init__(handler, **options)
+        self.counters = counters
+        self.loop_budget = loop_budget
+        self.places: ConnectionPlaces[WebConnection] = ConnectionPlaces(most_connections)
 
     def __call__(self) -> HttpConnection:
-        connection = HttpConnection(self, loop=self._loop, **self._kwargs)
-        connection.longest_header = self.longest_header
-        return connection
+        return HttpConnection(self, loop=self._loop, **self._kwargs)
 
     def asks(self, connection: HttpConnection) -> None:
         """Record that nothing is passed on for a connection that has a request, or an answer to take."""
@@ -406,7 +399,7 @@ class HttpServer(web.Server):
         """End a connection for a newcomer of a host; return False if the newcomer has to go."""
         return self._end(self.places.victim_for_newcomer(host))
 
-    def _end(self, connection: WebMember | None) -> bool:
+    def _end(self, connection: WebConnection | None) -> bool:
         if connection is None:
             return False
         self.places.forget(connection)

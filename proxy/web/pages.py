@@ -12,9 +12,10 @@ from typing import Final
 
 import orjson
 
+from proxy.config.config import Config
 from proxy.core.threads import in_thread
 from proxy.web.http.clients import WebClient
-from proxy.web.http.documents import Answer, Document, GuardSettings, JsonRows, refusal
+from proxy.web.http.documents import Answer, Document, JsonRows, refusal
 from proxy.web.http.errors import JSON, TEXT
 from proxy.web.http.paths import values_in
 from proxy.web.http.renderings import Content, Rendered, Renderings
@@ -140,10 +141,9 @@ def own_pages(
     status_file: str,
     metrics_pieces: Callable[[], Iterable[bytes]],
     readiness: Readiness,
-    renderings: Renderings | None = None,
 ) -> PageTable:
     """Return the pages that every proxy has."""
-    table = PageTable(renderings or Renderings())
+    table = PageTable()
 
     async def make_metrics() -> Content:
         return Content(200, metrics_pieces())
@@ -190,8 +190,8 @@ def own_pages(
     return table
 
 
-def document_page(document: Document, settings: GuardSettings, renderings: Renderings) -> Page:
-    """Return the page that serves a document to the clients that `settings` permit; caches must not store it."""
+def document_page(document: Document, config: Config, renderings: Renderings) -> Page:
+    """Return the page that serves a document to clients that may see it; caches must not store it."""
     headers = (("Cache-Control", "no-store"),)
 
     async def make() -> Content:
@@ -200,7 +200,7 @@ def document_page(document: Document, settings: GuardSettings, renderings: Rende
     shared = renderings.of(make) if document.method == "GET" and "{" not in document.path else None
 
     async def serve(request: PageRequest) -> PageAnswer:
-        refused = refusal(settings, request.client.role)
+        refused = refusal(config, request.client.role)
         if refused is None and shared is not None:
             return PageAnswer.shared(await shared.get(), request, JSON, headers)
         answer = refused or document.handler(request.values)

@@ -22,13 +22,13 @@ from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.reports import Reports
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.forward.gate import Gate
 from proxy.web.forward.headers import Headers, extra_headers
 from proxy.web.forward.replay_copies import ReplayCopies
 from proxy.web.forward.routes import RouteTable
 from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
-from proxy.web.http.gate import Gate
 from proxy.web.pages import METRICS_PAGES, PageTable
 
 if TYPE_CHECKING:
@@ -75,7 +75,6 @@ class WebPort:
         self._loop, self._log = parts.core.loop, parts.core.log.of("web")
         self._limits = WebLimits.of(parts.core.config)
         self._gate = Gate(self._loop, self._limits.gate, self._rates, self._log)
-        parts.pages.renderings.keep_seconds = self._limits.page_reuse_seconds
         self._listeners: list[HttpListener] = []
         self._servers: list[HttpServer] = []
         self._client: aiohttp.ClientSession | None = None
@@ -198,7 +197,7 @@ class WebPort:
         from proxy.web.forward.websockets import WebSocketTunnels
 
         parts, core, memory, side = self._parts, self._parts.core, self._parts.memory, self._parts.side
-        targets, direct, (own, tls, _) = WebTargets.of(core.config), memory.limiter.direct, side.of_questions
+        targets, direct = WebTargets.of(core.config), memory.limiter.direct
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
@@ -210,7 +209,7 @@ class WebPort:
         copies = ReplayCopies(direct, core.counters, core.loop.call_soon)
         self._services = ProxyServices(
             core.loop, self._limits, copies, memory.fairness_keys, core.counters, memory.writes, list_permits,
-            parts.lookups, own, tls, extra, self._log,
+            parts.lookups, side.own, side.tls_client, extra, self._log,
             ServerConnections(core.loop, self._rates, self._log), side.gate.withheld, core.loop_budget,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
@@ -231,7 +230,6 @@ class WebPort:
             self._services.list_permits.apply(limits.most_asked_lists)
         for site in self._sites:
             site.limits = limits
-        self._parts.pages.renderings.keep_seconds = limits.page_reuse_seconds
 
     async def close(self) -> None:
         """Stop listening and end all connections, within two seconds."""

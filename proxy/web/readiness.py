@@ -4,26 +4,11 @@ Rule: brokers that are down do not make a proxy not ready. All proxies see the s
 would take every proxy away from its clients, and nobody would tell these what is wrong.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from time import monotonic
-from typing import Protocol
 
-
-class BrokersSeen(Protocol):
-    """The states of the brokers (`proxy.brokers.discovery.Brokers`)."""
-
-    @property
-    def unproven(self) -> bool:
-        """Whether no broker is known to be up, and some are not known to be down."""
-
-    def states(self) -> Mapping[str, int]:
-        """Return the number of brokers in each state."""
-
-
-class PauseSeen(Protocol):
-    """Whether an operator has paused accepting (`proxy.clients.accepting.Accepting`)."""
-
-    paused: bool
+from proxy.brokers.discovery import Brokers
+from proxy.clients.accepting import Accepting
 
 
 class Readiness:
@@ -31,18 +16,18 @@ class Readiness:
 
     __slots__ = ("_accepting", "_brokers", "_clock", "_waits_until", "draining", "listening", "stuck")
 
-    def __init__(self, clock: Callable[[], float] = monotonic, accepting: PauseSeen | None = None) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, accepting: Accepting | None = None) -> None:
         self._clock = clock
+        self._brokers: Brokers | None = None
+        self._waits_until = 0.0
         # None: nobody can pause.
         self._accepting = accepting
-        self._brokers: BrokersSeen | None = None
-        self._waits_until = 0.0
         self.listening = False
         self.draining = False
         # A part of the process that has stopped to work, in words; None if all work.
         self.stuck: str | None = None
 
-    def opened(self, brokers: BrokersSeen, wait_seconds: float) -> None:
+    def opened(self, brokers: Brokers, wait_seconds: float) -> None:
         """Called when the ports for clients are open; `wait_seconds`: how long brokers may be unknown."""
         self._brokers, self._waits_until = brokers, self._clock() + wait_seconds
         self.listening = True

@@ -19,14 +19,13 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
-from proxy.web.forward.headers import Headers
+from proxy.web.forward.gate import IN_WORK, Gate
+from proxy.web.forward.headers import Headers, finish
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
 from proxy.web.forward.settings import WebLimits
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
-from proxy.web.http.connection_places import ConnectionPlaces
 from proxy.web.http.errors import JSON, REFUSED, HttpRefused, count_answer, retry_after
-from proxy.web.http.gate import IN_WORK, Gate
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import SERVER_PAGE, Access, Page, PageAnswer, PageRequest, PageTable
 
@@ -86,18 +85,13 @@ class Site:
     def server(self) -> HttpServer:
         """Return a new server, whose connections this site answers."""
         limits = self.limits
-        server = HttpServer(
-            self.answer, handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
+        return HttpServer(
+            self.answer, self._counters, self._loop_budget, limits.max_connections,
+            handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
             lingering_time=LINGERING_SECONDS, auto_decompress=False, max_headers=MOST_HEADERS,
             max_line_size=limits.max_header_bytes, max_field_size=limits.max_header_bytes,
             read_bufsize=min(READ_AHEAD_BYTES, limits.buffer_bytes // 2), tcp_keepalive=False,
         )  # fmt: skip
-        server.longest_header = limits.max_header_bytes
-        server.loop_budget = self._loop_budget
-        server.failed = partial(self._counters.internal_error, where="web")
-        server.ended_idle = partial(self._counters.disconnected, DisconnectCause.IDLE)
-        server.places = ConnectionPlaces(limits.max_connections)
-        return server
 
     async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer a request, with an error if need be, and log it."""
@@ -296,9 +290,7 @@ class Site:
         return self._finished(response)
 
     def _finished(self, response: web.Response) -> web.Response:
-        response.headers["Server"] = "pulsar-proxy"
-        for name, value in self._extra_headers:
-            response.headers[name] = value
+        finish(response.headers, self._extra_headers)
         return response
 
 

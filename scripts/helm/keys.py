@@ -146,14 +146,9 @@ def _of_refused(java: java_keys.JavaKey) -> Json:
 
 def _of_retired(retired: RetiredKey) -> Json:
     """Return the schema of what the proxy does anyway: it is refused where it is written, not at the start."""
-    try:
-        numbers = [float(text) for text in retired.kept if text]
-        least, most = min(numbers), max(numbers)
-    except ValueError:
-        words = {"true": True, "false": False}
-        return {"enum": [*retired.kept, *(words[word] for word in retired.kept if word in words)]}
-    texts = "|".join(map(re.escape, filter(None, retired.kept)))
-    return {"type": ["number", "string"], "minimum": least, "maximum": most, "pattern": f"^ *({texts})? *$"}
+    values = [json.loads(text) for text in retired.kept if re.fullmatch(r"-?\d+(\.\d+)?|true|false", text)]
+    texts = {"type": "string", "enum": list(retired.kept)}
+    return {"anyOf": [texts, {"type": ["number", "boolean"], "enum": values}]} if values else texts
 
 
 def _about_key(key: Key[Any]) -> str:

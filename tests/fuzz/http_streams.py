@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from proxy.core.counters import Counters
 from proxy.web.connection import READ_AHEAD_BYTES, TOO_LARGE, HttpServer
 from proxy.web.server import MOST_HEADERS
 from tests.support.loops.loops import run_without_sockets
@@ -33,11 +34,11 @@ class _Site:
     def __init__(self) -> None:
         self.asked: list[Asked] = []
         self.server = HttpServer(
-            self._answer, access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
+            self._answer, Counters(), None, 1,
+            access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
             max_line_size=LONGEST_HEADER, max_field_size=LONGEST_HEADER, read_bufsize=READ_AHEAD_BYTES,
             handler_cancellation=True, lingering_time=0,
         )  # fmt: skip
-        self.server.longest_header = LONGEST_HEADER
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         head = (request.method, request.raw_path, tuple(request.headers.items()))

@@ -11,12 +11,15 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.net.tls.pem import CERTIFICATES, KEYS, of_kind
-from proxy.net.tls.session import FAILED, MORE, TlsConfig, TlsSession, new_config, new_session
+from proxy.net.tls.session import FAILED, MORE, new_config, new_session
 from tests.support.auth.key_updates import HandSealer, logging_context
 from tests.support.auth.tls import HOST, Sealer, authority, certificate, served_config
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig, TlsSession
 
 MOST_STEPS: Final = 64
 # What a session keeps at most: plain bytes of a record, and what no data has paid for (native/src/tls.rs).
@@ -28,7 +31,7 @@ _NOTHING: Final = b""
 class End:
     """A session, the ciphertext on its way to it, the data that it was sent, and those that it gave."""
 
-    def __init__(self, config: TlsConfig, name: str = "") -> None:
+    def __init__(self, config: "TlsConfig", name: str = "") -> None:
         self.session: TlsSession = new_session(config, name)
         self.wire, self.sent, self.given = bytearray(), bytearray(), bytearray()
         self.over = False
@@ -63,7 +66,7 @@ class End:
 
 
 @cache
-def _configs(kind: int) -> tuple[TlsConfig, TlsConfig]:
+def _configs(kind: int) -> "tuple[TlsConfig, TlsConfig]":
     """Return the settings of both sides, with one version or the other, with certificates of clients or without."""
     version, asks = (0x0303, 0x0304)[kind & 1], kind >> 1 & 1
     own, roots = certificate(), of_kind(authority().cert_pem.bytes(), CERTIFICATES)

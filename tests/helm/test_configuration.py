@@ -68,6 +68,23 @@ def test_values_of_0_1_0_with_retired_keys_at_their_defaults_render_and_are_warn
         assert {warning.key for warning in config.warnings} >= set(RETIRED)
 
 
+# What the charts of 0.1.0 set by themselves, the gateway's and the sidecar's: `helm upgrade --reuse-values` keeps it.
+OF_0_1_0 = [
+    {"clientSocketSendBufferBytes": 65536, "brokerSocketReceiveBufferBytes": 262144, "relayBufferBytes": 65536},
+    {"maxTopicListInFlightDirectMemSizeMB": 32, "maxHandshakeInFlightMemSizeMB": 4, "relayMemoryPoolMB": 8},
+]
+
+
+@each("keys", OF_0_1_0)
+def test_an_upgrade_that_keeps_the_values_of_the_charts_of_0_1_0_is_served_as_before(keys: dict[str, int]) -> None:
+    config = config_of(gateway({"configData": keys}))
+    assert {warning.key for warning in config.warnings} >= keys.keys() & RETIRED.keys()
+    known = {key.name: config.value(key) for key in Config.keys()}  # noqa: SIM118
+    assert {name: known[name] for name in keys if name in known} == {
+        name: size for name, size in keys.items() if name not in RETIRED
+    }
+
+
 @each("name", RETIRED)
 def test_the_schema_takes_no_other_value_of_a_retired_key(name: str) -> None:
     for written in (name, f"PULSAR_PREFIX_{name}"):

@@ -11,6 +11,7 @@ import uvloop
 
 from proxy.app import proxy as app
 from proxy.net.spill.disk import DirectoryDisk, DiskRoom
+from proxy.web.http import renderings
 from tests.support.auth.tls import PemFiles
 from tests.support.auth.tls_modes import give_modes, tls_mode
 from tests.support.patience import in_time
@@ -54,6 +55,12 @@ def _bounded(test: Callable[..., Awaitable[None]]) -> Callable[..., Awaitable[No
 def fast_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let keep-alive and timeouts act at once; with a fast tick an interval of n seconds is n ticks."""
     monkeypatch.setattr(app, "TICK_SECONDS", TICK_SECONDS)
+
+
+@pytest.fixture(autouse=True)
+def fresh_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have own pages made for each who asks: tests look at metrics right after what they did."""
+    monkeypatch.setattr(renderings, "KEEP_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

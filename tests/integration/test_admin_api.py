@@ -18,13 +18,14 @@ import pytest
 from proxy.app.memory.nodes import HEAP, NODES
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.main import main
-from proxy.web.admin import listener, slots
+from proxy.web.admin import slots
 from proxy.web.admin.actions import Actions
 from proxy.web.admin.connections import LONGEST_NAME
-from proxy.web.admin.listener import MOST_CONNECTIONS, AdminSlot
+from proxy.web.admin.listener import ADMIN_CLIENT_BYTES, MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
 from proxy.web.admin.server import AdminConnection, AdminServer
+from proxy.web.admin.slots import AdminSlot
 from proxy.web.admin.views import Views
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient
@@ -235,7 +236,7 @@ async def test_garbage_ends_in_an_error_or_a_cut_and_costs_nobody_anything(
 ) -> None:
     with monkeypatch.context() as patch:
         # For the garbage alone: what is asked behind it may take its time.
-        patch.setattr(listener, "REQUEST_SECONDS", 0.3)
+        patch.setattr(slots, "REQUEST_SECONDS", 0.3)
         answer = await raw(api.path, request_bytes)
     assert answer == b"" or answer.split(b" ", 2)[1].startswith(b"4")
     await api.nobody_asks()
@@ -273,8 +274,8 @@ async def test_who_is_cut_while_it_is_taken_in_holds_no_place(
 async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
     api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.3)
-    monkeypatch.setattr(listener, "ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(slots, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(slots, "ANSWER_SECONDS", 0.3)
     admin = api.stage.proxy.admin
     monkeypatch.setattr(api.stage.proxy, "shown", lambda: {"much": "x" * 8_000_000})
     with ExitStack() as held:
@@ -293,8 +294,8 @@ async def test_the_silent_and_the_stuck_are_cut_and_hold_no_place(
 async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_and_is_cut(
     api: AdminStage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "REQUEST_SECONDS", 3600.0)
-    monkeypatch.setattr(listener, "ANSWER_SECONDS", patient(0.3))
+    monkeypatch.setattr(slots, "REQUEST_SECONDS", 3600.0)
+    monkeypatch.setattr(slots, "ANSWER_SECONDS", patient(0.3))
     begun, made, ended = set[int](), Counter[int](), set[int]()
     asking, begin_clock = list[AdminSlot](), AdminSlot.request_received
 
@@ -335,7 +336,7 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
         await eventually(lambda: len(ended) == 2 * MOST_CONNECTIONS, "all cut")
     # What the other end's kernel has taken from one at the address is not the proxy's.
     most_bytes = max(made[number] for number in range(1, MOST_CONNECTIONS + 1))
-    assert 0 < most_bytes <= listener.ADMIN_CLIENT_BYTES - REFERENCES_BYTES
+    assert 0 < most_bytes <= ADMIN_CLIENT_BYTES - REFERENCES_BYTES
 
 
 @pytest.mark.threat("rude-admin-clients")
@@ -520,7 +521,7 @@ async def test_silent_connections_give_way_to_the_operator(
 ) -> None:
     monkeypatch.setattr(slots, "SILENT_SECONDS", silent_seconds)
     # None ends by its own clock: nobody would take its place.
-    monkeypatch.setattr(listener, "REQUEST_SECONDS", 3600.0)
+    monkeypatch.setattr(slots, "REQUEST_SECONDS", 3600.0)
     async with operated(tmp_path, monkeypatch) as api:
         with ExitStack() as held:
 

@@ -7,6 +7,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.clients.large_frames import PLACE_BYTES
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import (
     PING,
@@ -148,17 +149,17 @@ async def test_a_client_that_leaves_behind_unread_small_answers_frees_what_is_un
 @cuts
 async def test_a_client_that_leaves_while_its_large_frame_waits_to_grow_frees_what_it_had(cut: Cut) -> None:
     async with staged(**TIGHT) as stage:
-        leaving, frame = await stage.connected(), new_schema_frame(1, TOPIC, 20_000)
+        leaving, frame = await stage.connected(), new_schema_frame(1, TOPIC, 200_000)
         await leaving.send(frame[:6000])
-        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
-        taken, overshooting = stage.direct.try_acquire(stage.direct.available), stage.direct.try_acquire(0)
+        await stage.until(lambda: stage.frames.held == PLACE_BYTES, "a place")
+        taken, overshooting = stage.frames.try_acquire(stage.frames.available), stage.frames.try_acquire(0)
         assert taken is not None
         assert overshooting is not None
         assert overshooting.try_update(1)
-        await leaving.send(frame[6000:])
-        await stage.until(lambda: stage.direct.growers_waiting == 1, "a large frame that waits to grow")
+        await leaving.send(frame[6000:80_000])
+        await stage.until(lambda: stage.frames.growers_waiting == 1, "a large frame that waits to grow")
         cut(leaving)
-        await stage.until(lambda: stage.direct.held == taken.size + 1, "the part given back")
+        await stage.until(lambda: stage.frames.held == taken.size + 1, "the part given back")
         await stage.until(lambda: not len(stage.proxy.sessions), "no session")
         taken.release()
         overshooting.release()

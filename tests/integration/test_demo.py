@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.demo.children import directory_for_lists
-from proxy.cli.demo.overload import HeldOutcome, broken
+from proxy.cli.demo.overload import allowed_bytes, broken
 from proxy.cli.demo.producers import OverloadPlan, OverloadTally
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
@@ -164,11 +164,10 @@ def outcome(tally: StormTally, peak_mib: float = 60) -> Outcome:
     return Outcome(
         plan=StormPlan(connections=128, requests=4, topics=10, slow_share=0.25, late_seconds=3),
         tally=tally,
-        heap_bytes=10 * MIB,
-        direct_bytes=10 * MIB,
+        limits=(10 * MIB, 10 * MIB),
         idle_bytes=40 * MIB,
         peak_bytes=int(peak_mib * MIB),
-        storm_seconds=2.0,
+        seconds=2.0,
         broker_questions=512,
         broker_most_outstanding=64,
     )
@@ -206,15 +205,13 @@ def test_a_storm_of_producers_is_held_and_released() -> None:
 
 def test_a_storm_of_producers_that_broke_its_promise_says_how() -> None:
     plan = OverloadPlan(10, 20.0)
-    told = OverloadTally(sent=9, arrived=9, is_released=True)
-    held = HeldOutcome(plan, told, 0.85, most_paused=10)
-    assert broken(held) == []
-    assert broken(replace(held, most_paused=0)) == ["no producer was held"]
-    assert broken(replace(held, tally=replace(told, is_released=False))) == ["producers are held still"]
-    lost = replace(held, tally=OverloadTally(9, 7, 1, 3, is_released=True))
-    assert broken(lost) == [
+    held = OverloadTally(sent=9, arrived=9, is_released=True, most_paused=10)
+    assert broken(plan, held) == []
+    assert broken(plan, replace(held, most_paused=0)) == ["no producer was held"]
+    assert broken(plan, replace(held, is_released=False)) == ["producers are held still"]
+    assert broken(plan, OverloadTally(9, 7, 1, 3, is_released=True, most_paused=10)) == [
         "3 connections ended, expected 0",
         "2 messages did not arrive, expected 0",
         "1 messages arrived twice or out of order, expected 0",
     ]
-    assert broken(replace(held, most_bytes=held.allowed_bytes + 1))[0].startswith("the broker held")
+    assert broken(plan, replace(held, most_bytes=allowed_bytes(plan) + 1))[0].startswith("the broker held")

@@ -52,7 +52,7 @@ async def main() -> None:
     log = EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), open_log("warning", "json"))
     log.start()
     for number in range(100):
-        log.sink.put({"kind": "get_topics", "ts_us": number})
+        log.sink({"kind": "get_topics", "ts_us": number})
     print("put", flush=True)
     await loop.run_in_executor(None, sys.stdin.readline)
     await log.close(0.1)
@@ -76,7 +76,7 @@ def put(proxy: Proxy, count: int) -> None:
     sink = None if proxy.event_log is None else proxy.event_log.sink
     assert sink is not None
     for number in range(count):
-        sink.put(EVENT | {"ts_us": number})
+        sink(EVENT | {"ts_us": number})
 
 
 def metrics_of(proxy: Proxy) -> Scrape:
@@ -144,7 +144,7 @@ async def test_a_flood_of_lists_fills_neither_memory_nor_disk_with_events(tmp_pa
         assert sink is not None
         for _ in range(30_000):
             # Bytes that do not shrink.
-            sink.put(EVENT | {"ts_us": 1, "namespace": os.urandom(128).hex()})
+            sink(EVENT | {"ts_us": 1, "namespace": os.urandom(128).hex()})
     written = metrics_of(stage.proxy)
     assert written("event_log_bytes_total", sink="files") > 3 * MIB
     assert written("event_log_files_total", result="deleted") > 0

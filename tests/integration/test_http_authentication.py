@@ -10,6 +10,7 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.identity import Authenticated, AuthenticationFailed
+from proxy.web.http import renderings
 from tests.support.proxies.counted import counted, counted_by
 from tests.support.web.fake_web_broker import FakeWebBroker, echoed, fake_web_broker, redirect_to
 from tests.support.web.web_stage import ADMIN, WebStage, web_staged
@@ -90,8 +91,11 @@ async def test_metrics_may_be_open_to_all() -> None:
 
 @pytest.mark.threat("pages-for-anybody")
 @pytest.mark.parametrize("authorized", ["true", "false"])
-async def test_pages_that_are_kept_are_for_roles_and_with_authorization_for_superusers(authorized: str) -> None:
-    keys = {"authorizationEnabled": authorized, "superUserRoles": "admin,bob", "webServicePageReuseMillis": "60000"}
+async def test_pages_that_are_kept_are_for_roles_and_with_authorization_for_superusers(
+    monkeypatch: pytest.MonkeyPatch, authorized: str
+) -> None:
+    monkeypatch.setattr(renderings, "KEEP_SECONDS", 60.0)
+    keys = {"authorizationEnabled": authorized, "superUserRoles": "admin,bob"}
     async with guarded(STRICT, **keys) as at:
         for headers, status in (PASSWORD, 200), ({}, 401), (TOKEN, 403 if authorized == "true" else 200):
             for path in ("/config", "/proxy-stats/connections") * 2:

@@ -1,13 +1,17 @@
 """Large bodies through the web port of a proxy in a process of its own: what it grows by."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
+import pytest
 from aiohttp import web
 
+from proxy.app.memory.budget import LOOP_TLS_BYTES
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
+from tests.support.auth.tls import PemFiles, server_context
 from tests.support.clients.async_client import AsyncClient, eventually
 from tests.support.patience import in_time
 from tests.support.proxies.running_proxy import Running, proxy_and_broker
@@ -59,11 +63,19 @@ async def test_bodies_of_50_mb_stream_both_ways_in_a_few_windows(tmp_path: Path)
             assert grown(proxy, before) < 4 * MIB
 
 
-async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(tmp_path: Path) -> None:
+def to_broker_with_tls(directory: Path, port: int) -> dict[str, object]:
+    urls = {"brokerServiceURLTLS": "pulsar+ssl://localhost:1", "brokerWebServiceURLTLS": f"https://localhost:{port}"}
+    return PemFiles.write(directory).broker_keys | urls
+
+
+@pytest.mark.parametrize("tls", [None, server_context()], ids=["plain", "tls"])
+async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(
+    tmp_path: Path, tls: ssl.SSLContext | None
+) -> None:
     clients = 100
-    async with fake_web_broker(both_ways) as web_broker:
-        keys = {"brokerWebServiceURL": web_broker.url, "topicListWriteStallTimeoutMillis": 0}
-        async with proxy_and_broker(tmp_path, **keys) as (proxy, _):
+    async with fake_web_broker(both_ways, tls=tls) as web_broker:
+        keys = to_broker_with_tls(tmp_path, web_broker.port) if tls else {"brokerWebServiceURL": web_broker.url}
+        async with proxy_and_broker(tmp_path, topicListWriteStallTimeoutMillis=0, **keys) as (proxy, _):
             await proxy.get("/metrics")
             before = resident_bytes(MemoryPaths(process=Path(f"/proc/{proxy.child.pid}"))) or 0
             readers = [await AsyncClient.open(proxy.web_port, rcvbuf=4096) for _ in range(clients)]
@@ -77,7 +89,8 @@ async def test_many_clients_that_do_not_read_hold_their_windows_and_no_more(tmp_
             for reader in readers:
                 reader.close()
     # docs/memory.md: 16 KiB a connection, and a window of 4 x httpOutputBufferSize.
-    assert growth < clients * (4 * 32_768 + 48 * 1024) + 4 * MIB, growth // clients
+    each = 4 * 32_768 + 48 * 1024 + (LOOP_TLS_BYTES if tls else 0)
+    assert growth < clients * each + 4 * MIB, growth // clients
 
 
 async def still_moving(proxy: Running) -> bool:

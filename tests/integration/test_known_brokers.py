@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from proxy.brokers import broker_list, list_question
+from proxy.brokers import admin_port, broker_list
 from tests.support.brokers.judging_broker import TalkingBroker
 from tests.support.brokers.raw_broker import raw_broker
 from tests.support.clients.async_client import AsyncClient
@@ -123,7 +123,7 @@ class Cluster:
 @pytest.fixture(autouse=True)
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the list of brokers the time of this machine."""
-    monkeypatch.setattr(list_question, "ANSWER_SECONDS", patient(list_question.ANSWER_SECONDS))
+    monkeypatch.setattr(admin_port, "ANSWER_SECONDS", patient(admin_port.ANSWER_SECONDS))
     monkeypatch.setattr(broker_list, "WAIT_SECONDS", patient(broker_list.WAIT_SECONDS))
 
 

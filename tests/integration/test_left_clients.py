@@ -10,7 +10,7 @@ from proxy.clients.connection import ClientConnection
 from proxy.net.output import Output
 from proxy.net.tls.transport import TlsTransport
 from proxy.relay.hand_over import HandOver, LeavingEnd
-from proxy.relay.native_relay import NativeRelay
+from proxy.relay.native_engine import NativeRelay
 from tests.support.auth.tls import serve_with_tls
 from tests.support.clients.async_client import AsyncClient
 from tests.support.proxies.proxy_under_test import TOPIC, Stage, namespace, staged

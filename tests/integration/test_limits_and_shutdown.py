@@ -16,6 +16,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.clients import crowds
+from proxy.clients.large_frames import PLACE_BYTES
 from proxy.core.public_causes import CONNECTIONS_TEXT
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS
 from tests.support.auth.credentials import refused
@@ -187,7 +188,7 @@ async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permi
         frame = new_schema_frame(1, TOPIC, 100_000)
         trickling, sent = await stage.connected(), 5000
         await trickling.send(frame[:sent])
-        await stage.until(lambda: stage.direct.held == 8192, "a part that is charged")
+        await stage.until(lambda: stage.frames.held == PLACE_BYTES, "a part that is charged")
 
         def closed_after_one_more_byte() -> bool:
             nonlocal sent
@@ -197,7 +198,7 @@ async def test_a_large_frame_that_trickles_ends_by_its_clock_and_gives_its_permi
 
         await stage.until(closed_after_one_more_byte, "one closed for its trickle")
         assert sent > 5001
-        assert stage.direct.held == 0
+        assert stage.frames.held == 0
         # The clock of a frame that became whole has stopped with it.
         await whole.ping()
         assert len(stage.proxy.sessions) == 1

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -31,7 +31,7 @@ async def changing(tmp_path: Path, **keys: Any) -> AsyncIterator[tuple[Stage, Li
             change = changes.set(name, text, seconds)
             return {"key": change.key, "old": change.old, "new": change.new, "seconds": seconds}
 
-        stage.proxy.process = SimpleNamespace(set=put)
+        stage.proxy.process = cast(Any, SimpleNamespace(set=put))
         try:
             yield stage, changes, log
         finally:

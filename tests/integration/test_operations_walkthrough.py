@@ -54,7 +54,7 @@ def environment(directory: Path, **more: object) -> dict[str, object]:
         "XDG_RUNTIME_DIR": directory,
         "PREFIX": Path(sys.executable).parents[1],
         "CONF": directory / "proxy.conf",
-        "LOG": directory / "proxy.log",
+        "LOG": directory / "served.log",
         **more,
     }
 

@@ -8,10 +8,10 @@ import pytest
 from aiohttp import web
 
 from proxy.auth.own.broker_credentials import plain_credentials
+from proxy.brokers.admin_port import AdminPort, AdminRefused, AdminUnavailable
 from proxy.config.credential_parameters import TokenParameters
 from proxy.overload.bounds import LARGEST_METRICS_BYTES
 from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuestions
-from proxy.overload.broker_statistics import StatisticsRefused, StatisticsUnavailable
 from proxy.overload.samples import BacklogSample, BrokerSample
 from tests.support.patience import patient
 from tests.support.proxies.counted import counted, counted_by
@@ -27,7 +27,7 @@ METRICS = [{"metrics": {"jvm_heap_used": 5, "jvm_max_memory": 10}}]
 @pytest.fixture(autouse=True)
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give questions and looks at memory the time of this machine."""
-    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(3.0))
+    monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(3.0))
     monkeypatch.setattr("proxy.app.overload.READ_SECONDS", patient(2.0))
 
 
@@ -96,7 +96,7 @@ def answering(broker: FakeWebBroker, **answers: object) -> None:
 
 
 def questions(*brokers: FakeWebBroker) -> BrokerQuestions:
-    return BrokerQuestions(tuple(broker.url for broker in brokers), OWN, None, load_connector)
+    return BrokerQuestions(tuple(broker.url for broker in brokers), AdminPort(OWN, None, load_connector))
 
 
 @pytest.mark.threat("garbage-load-statistics")
@@ -123,7 +123,7 @@ async def test_questions_have_the_credentials_that_are_configured() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}}, stats={"backlogSize": 7})
         own = plain_credentials(TokenParameters(text="a-token"))
-        asks = BrokerQuestions((broker.url,), own, None, load_connector)
+        asks = BrokerQuestions((broker.url,), AdminPort(own, None, load_connector))
         await asks.memory(broker.url)
         await asks.backlog("persistent://t/n/a")
         assert [asked.header("Authorization") for asked in broker.asked] == ["Bearer a-token"] * 3
@@ -135,7 +135,7 @@ async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() ->
         assert await questions(broker).memory(broker.url) == BrokerSample(1 << 20, 1 << 21, 0, 0)
         assert [asked.path for asked in broker.asked] == [METRICS_PATH, LOAD_PATH]
         answering(broker, metrics=401, load_report=401)
-        with pytest.raises(StatisticsRefused, match="status 401 for the role"):
+        with pytest.raises(AdminRefused, match="status 401 for the role"):
             await questions(broker).memory(broker.url)
 
 
@@ -165,9 +165,9 @@ async def dripping(request: web.BaseRequest) -> web.StreamResponse:
 async def test_answers_that_are_huge_compressed_or_late_are_none(
     answer: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(0.2))
+    monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(0.2))
     async with fake_web_broker(answer) as broker:
-        with pytest.raises(StatisticsUnavailable):
+        with pytest.raises(AdminUnavailable):
             await questions(broker).memory(broker.url)
 
 
@@ -181,8 +181,8 @@ async def test_redirect_takes_no_credentials_to_another_host() -> None:
         broker.answer = answer
         answering(stranger, metrics=METRICS)
         own = plain_credentials(TokenParameters(text="a-token"))
-        with pytest.raises(StatisticsUnavailable, match="got status 307"):
-            await BrokerQuestions((broker.url,), own, None, load_connector).memory(broker.url)
+        with pytest.raises(AdminUnavailable, match="got status 307"):
+            await BrokerQuestions((broker.url,), AdminPort(own, None, load_connector)).memory(broker.url)
         assert stranger.asked == []
 
 

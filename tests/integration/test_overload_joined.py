@@ -10,9 +10,9 @@ import pytest
 
 from protocol.commands import PING_FRAME, PONG_FRAME
 from proxy.app.overload import OverloadSwitch
+from proxy.core.process_memory import MemoryPaths
 from proxy.overload import settings
 from proxy.overload.control import OverloadControl
-from proxy.overload.machine_memory import MemoryFiles
 from proxy.overload.samples import OwnerBytes, Signals
 from proxy.relay.engine import PauseReason, Relay
 from tests.integration.test_counted_relays import OPENED, SMALL, TOPIC, passed, slots_of
@@ -47,7 +47,7 @@ class Pressure:
         (directory / "cgroup").write_text("0::/\n")
         (directory / "memory.max").write_text(f"{LIMIT}\n")
         self.set(0.1)
-        stage.proxy.overload.memory_files = MemoryFiles(directory, directory, directory)
+        stage.proxy.overload.memory_paths = MemoryPaths(directory, directory)
 
     def set(self, ratio: float) -> None:
         """Use this part of the limit from now on."""

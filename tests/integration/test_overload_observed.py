@@ -122,7 +122,7 @@ async def test_producers_are_released_while_brokers_tell_nothing_that_can_be_use
     bad: Answer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("proxy.overload.signal_watch.BROKER_SECONDS", 0.02)
-    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(0.2))
+    monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(0.2))
     async with fake_web_broker(full) as brokers, raw_broker(greet) as broker:
         keys: dict[str, Any] = THRESHOLD | LONG | {"overloadSignals": "brokers", "brokerWebServiceURL": brokers.url}
         async with staged(**keys) as stage:

@@ -42,7 +42,7 @@ async def asked(stage: Stage, path: str, *headers: str, **where: str) -> tuple[i
 
 
 async def test_the_page_is_one_file_that_loads_nothing_and_runs_its_own_script_only() -> None:
-    async with staged(webServicePageReuseMillis=1000) as stage:
+    async with staged() as stage:
         pages = [await get(stage.proxy.web_port, path) for path in ("/", "/ui")]
         assert pages[0].text == pages[1].text
         page, policy = pages[0], pages[0].headers["content-security-policy"]
@@ -94,7 +94,7 @@ async def looked_at(stage: Stage, tmp_path: Path) -> AsyncIterator[Tab]:
 async def test_a_browser_shows_all_with_nothing_out_of_sight_on_any_screen_in_either_scheme(tmp_path: Path) -> None:
     key = "maxTopicListInFlightDirectMemSizePermitsAcquireTimeoutMillis"
     error = OverLimit(ServerError.TooManyRequests, "too many", stage="list", asked=2, limit=1, key=key)
-    async with staged(webServicePageReuseMillis=1000) as stage:
+    async with staged() as stage:
         client = await stage.connected()
         await client.topics("demo/ns-00")
         stage.proxy.reports.refusals.note_over_limit(error, '<b onclick="x">client', "<img src=x onerror=alert(1)>")

@@ -9,6 +9,7 @@ import pytest
 
 from proxy.app import proxy as app
 from proxy.config.config import Config
+from proxy.web.http import renderings
 from tests.integration.test_direct_mode import greet
 from tests.support.auth.tokens import SECRET, data_url, signed
 from tests.support.brokers.raw_broker import raw_broker
@@ -158,11 +159,14 @@ async def test_all_of_it_can_be_turned_off_but_metrics_on_their_own_port() -> No
 
 
 @pytest.mark.threat("endless-own-pages")
-async def test_a_page_asked_for_without_end_is_made_once_in_its_time_and_shown_to_those_alone_who_may_see_it() -> None:
+async def test_a_page_asked_for_without_end_is_made_once_in_its_time_and_shown_to_those_alone_who_may_see_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renderings, "KEEP_SECONDS", 60.0)
     token = f"Authorization: Bearer {signed({'sub': 'alice'}).decode()}"
     keys: dict[str, Any] = {"authenticationEnabled": "true", "authenticationProviders": "token"}
     keys["tokenSecretKey"] = data_url(SECRET)
-    async with staged(**keys, webServicePageReuseMillis=60_000) as stage:
+    async with staged(**keys) as stage:
         port = stage.proxy.web_port
         first = await get(port, "/metrics", "GET", token)
         await stage.client()

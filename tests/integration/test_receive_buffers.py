@@ -1,4 +1,4 @@
-"""Receive buffers: of relays towards brokers by a key, of clients on the listener, of request connections in sum."""
+"""Receive buffers: of clients on the listener, of request connections by what clients may have."""
 
 import os
 import socket
@@ -40,12 +40,6 @@ def opposite(end: socket.socket) -> int:
 def towards(port: int) -> dict[Any, int]:
     """Give the sizes of all sockets that are connected to a port."""
     return {own: size for (own, peer), size in receive_buffers().items() if peer[1] == port}
-
-
-async def test_a_key_bounds_them_towards_brokers_of_relays_only() -> None:
-    async with staged(relayReceiveBufferBytes=BOUND, relaySocketMemoryMB=0) as stage, raw_broker(greet) as broker:
-        pair = await joined(stage, broker)
-        assert opposite(pair.broker.sock) == 2 * BOUND != opposite(pair.client.sock)
 
 
 async def test_a_bound_on_the_listener_holds_for_later_clients_and_the_older_are_counted() -> None:

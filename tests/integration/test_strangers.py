@@ -14,8 +14,8 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.app import broker_side
 from proxy.brokers import dialer
-from proxy.clients import relay_crowds
 from proxy.net import dial_places
+from proxy.relay import relay_crowds
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.patience import in_time

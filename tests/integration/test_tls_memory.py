@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.app.memory.budget import TLS_CONNECTION_BYTES
+from proxy.app.memory.budget import TLS_CLIENT_BYTES
 from tests.integration.test_memory_budgets import (
     LIMIT_KEY,
     Weighed,
@@ -71,7 +71,7 @@ async def test_500_equal_answers_of_a_megabyte_to_late_readers(tmp_path: Path) -
         await proxy.until(lambda at: at("client_writers") == connections, "everybody being written to")
         await proxy.quiet("topic_list_direct_memory_used_bytes", "client_writers_kernel_bytes")
         await read_lists(clients)
-        allowed = proxy.allowed(heap, direct, connections, 1_100_000) + TLS_CONNECTION_BYTES * connections
+        allowed = proxy.allowed(heap, direct, connections, 1_100_000) + TLS_CLIENT_BYTES * connections
         report("equal lists over TLS", proxy, allowed)
         assert proxy.growth_bytes <= allowed
 

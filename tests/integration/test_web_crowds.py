@@ -11,9 +11,8 @@ from aiohttp import web
 
 from protocol.proxy_header import HostPort, ProxyHeader, encode
 from proxy.core.loop_budget import ITERATION_SECONDS
-from proxy.web.forward import broker_client
+from proxy.web.forward import broker_client, places
 from proxy.web.forward.websockets import PIECE_SECONDS
-from proxy.web.http import places
 from proxy.web.http.errors import ANSWERS
 from proxy.web.server import PATH_BYTE_SECONDS, REQUEST_SECONDS
 from tests.integration.test_floods import Iterations, noted

@@ -15,8 +15,7 @@ A node is a limit: of a broker, of what arrives, of all (the last of each permit
 In series (what production has, `semaphore.py`): a permit is one of each node, taken one after the other. Who has
 passed a node holds it, and goes to the end of the line of the next one. Only the last node's permit grows, and not
 before the node that the client leaves was left: a list begins to arrive, and its broker's share ends, before it grows.
-Not explored: a large frame, which grows at its share and at direct memory (`proxy/clients/frame_memory.py`), and room
-for an answer, which is taken while heap memory is held (docs/adr/0036).
+Not explored: room for an answer, which is taken while heap memory is held (docs/adr/0036).
 """
 
 from collections.abc import Callable, Iterator

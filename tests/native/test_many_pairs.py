@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from proxy.cli.demo.broker import raise_file_limit
+from proxy.core.descriptors import raise_descriptor_limit
 from tests.native.relays import ENDED, TO_BROKER, TO_CLIENT, Pair, Relays, received
 from tests.support.patience import patient
 
@@ -37,7 +37,7 @@ WATCHED_SECONDS = 4
 def room() -> Iterator[int]:
     """Give the number of pairs that there are descriptors for."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    raise_file_limit()
+    raise_descriptor_limit()
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     left = most - len(os.listdir("/proc/self/fd")) - OTHER_DESCRIPTORS
     yield min(MOST_PAIRS, left // DESCRIPTORS_A_PAIR)

@@ -2,17 +2,21 @@
 
 import random
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import pytest
 
-from proxy.net.tls.session import FAILED, MORE, TlsSession, new_session
+from proxy.net.tls.session import FAILED, MORE, new_session
 from tests.support.auth.tls import HOST, calling_config, served_config
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsSession
 
 NO_ROOM = memoryview(bytearray())
 ROUNDS = 400
 
 
-def pair() -> tuple[TlsSession, TlsSession]:
+def pair() -> "tuple[TlsSession, TlsSession]":
     return new_session(served_config(), ""), new_session(calling_config(), HOST)
 
 
@@ -55,7 +59,7 @@ def mutated(data: bytes, source: random.Random) -> bytes:
     return bytes(changed)
 
 
-def go_on(sessions: tuple[TlsSession, TlsSession], source: random.Random, *, spoil: float) -> None:
+def go_on(sessions: "tuple[TlsSession, TlsSession]", source: random.Random, *, spoil: float) -> None:
     """Pass bytes to and fro, and have both write whatever becomes of the other."""
     room = memoryview(bytearray(700))
     # What each has sealed and not sent.

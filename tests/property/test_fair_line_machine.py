@@ -134,15 +134,6 @@ class FairLineMachine(RuleBasedStateMachine):
         self._served(self.path_of[entry.item], 1)
         self._step()
 
-    @rule(quantum=st.sampled_from([1, 2, 5]))
-    def set_quantum(self, quantum: int) -> None:
-        """Who owes owes the same; only what was left of a turn that had begun may be another."""
-        owed = self.line.keys()
-        self.line.set_quantum(quantum)
-        assert self.line.keys() == owed
-        self.owes.update(dict.fromkeys(PREFIXES, self.quantum))
-        self.quantum = quantum
-
     @precondition(lambda self: self.items)
     @rule(pick=PICK)
     def remove(self, pick: int) -> None:

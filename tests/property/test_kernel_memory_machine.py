@@ -4,11 +4,13 @@ The model has only the rules that matter to others: what is booked is what the h
 its memory rests and has nothing under way, and memory that a resting holder could give is not refused for long.
 """
 
+from typing import Any
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from proxy.net.buffers.kernel_memory import LOOKS, KernelMemory
+from proxy.net.send_buffers import LOOKS, KernelMemory
 
 LIMIT = 1000
 HOLDERS = 2 * LOOKS + 3
@@ -39,7 +41,7 @@ class KernelMemoryMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.memory = KernelMemory(LIMIT)
-        self.holders = [Holder() for _ in range(HOLDERS)]
+        self.holders: list[Any] = [Holder() for _ in range(HOLDERS)]
         # The most that may be booked: what was booked when the limit was lowered, or the limit.
         self.allowed = LIMIT
 

@@ -1,8 +1,7 @@
 """Many clients send large frames into little memory, in any order: what they hold is bounded, and none waits for good.
 
-Lists take direct memory beside them, and give it back when they like. At the end some clients drip for ever, and all
-others send the rest of their frames: the clock and the watch end those who drip, and every other frame gets its answer,
-by time alone.
+At the end some clients drip for ever, and all others send the rest of their frames: the clock and the watch end those
+who drip, and every other frame gets its answer, by time alone.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from limiter.permit import Permit
 from protocol.frames import HEAD_BYTES
 from protocol.states import State
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, PLACE_BYTES, UNBOOKED_FRAME_BYTES
@@ -49,7 +47,6 @@ class LargeFramesMachine(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.services = Services(limit)
         self.clients: list[Uploader] = []
-        self.lists: list[Permit] = []
         self.places: dict[Uploader, int] = {}
 
     def _run(self, do: Callable[[], object]) -> None:
@@ -64,8 +61,7 @@ class LargeFramesMachine(RuleBasedStateMachine):
         state = State.INIT if build is a_connect else State.LOOKUP
         client = Uploader(self.services, build(size), state=state, address=host)
         self.clients.append(client)
-        if build is question_frame_of:
-            # A place in the share, which is all that a question takes.
+        if build is not a_connect:
             self.places[client] = min(LARGE_FRAME_COPIES * len(client.frame), PLACE_BYTES)
         self._run(lambda: self.clients[-1].offer(count))
 
@@ -84,21 +80,9 @@ class LargeFramesMachine(RuleBasedStateMachine):
     def leave(self, pick: int) -> None:
         self._run(self.clients.pop(pick % len(self.clients)).leave)
 
-    @rule(percent=st.sampled_from([5, 40, 100]))
-    def list_comes(self, percent: int) -> None:
-        direct = self.services.direct
-        taken = direct.try_acquire(min(direct.available, direct.limit * percent // 100))
-        if taken is not None:
-            self.lists.append(taken)
-
-    @precondition(lambda self: self.lists)
-    @rule(pick=PICK)
-    def list_ends(self, pick: int) -> None:
-        self._run(self.lists.pop(pick % len(self.lists)).release)
-
     @rule(seconds=st.sampled_from([1, 5, 12]))
     def live(self, seconds: int) -> None:
-        self.loop.run_until_complete(self.services.live(seconds))
+        self.loop.run_until_complete(self.services.look(seconds))
 
     @invariant()
     def memory_is_charged_for_what_has_come(self) -> None:
@@ -117,14 +101,8 @@ class LargeFramesMachine(RuleBasedStateMachine):
     @invariant()
     def a_limit_is_passed_by_one_frame_only(self) -> None:
         if hasattr(self, "services"):
-            for memory in (self.services.direct, self.services.frames, self.services.handshakes):
+            for memory in (self.services.frames, self.services.handshakes):
                 assert memory.held <= memory.limit + LARGE_FRAME_COPIES * (LARGEST + 100)
-
-    @invariant()
-    def lists_wait_for_the_share_of_frames_only(self) -> None:
-        if hasattr(self, "services"):
-            of_frames = self.services.direct.held - sum(permit.size for permit in self.lists)
-            assert of_frames <= self.services.frames.limit + LARGE_FRAME_COPIES * (LARGEST + 100)
 
     @invariant()
     def a_request_has_one_answer_or_a_closed_connection(self) -> None:
@@ -134,8 +112,6 @@ class LargeFramesMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "services"):
             return
-        for permit in self.lists:
-            self._run(permit.release)
         dripping = self.clients[::3]
         honest = [client for client in self.clients if client not in dripping]
         # The head of a frame (40 s), its clock (28 s), its waits for memory (25 s).
@@ -145,10 +121,10 @@ class LargeFramesMachine(RuleBasedStateMachine):
             for client in dripping:
                 if client.unsent > 1:
                     self._run(lambda client=client: client.offer(1))  # type: ignore[misc]
-            self.loop.run_until_complete(self.services.live(1))
+            self.loop.run_until_complete(self.services.look(1))
         assert all(client.over for client in honest), [client.end for client in honest]
         assert all(client.over or not client.decoder.storing for client in dripping)
-        assert self.services.direct.held == self.services.frames.held == self.services.handshakes.held == 0
+        assert self.services.frames.held == self.services.handshakes.held == 0
         for client in self.clients:
             client.leave()
         self._run(lambda: None)

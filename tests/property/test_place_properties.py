@@ -2,14 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import pytest
 
 from limiter.sites import site_of
 from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
-from proxy.web.http import places as shared
-from proxy.web.http.places import LOOK_SECONDS, Sample, SharedPlaces
+from proxy.web.forward import places as shared
+from proxy.web.forward.places import LOOK_SECONDS, SharedPlaces
+from proxy.web.forward.uploads import Sample
 from tests.support.loops.clock import ManualClock
 
 
@@ -48,7 +50,7 @@ async def test_a_look_asks_for_the_site_of_each_place_a_few_times(
 
     clock = ManualClock()
     places = SharedPlaces("places", crowd, clock, lambda: WriteLimits(20.0, 0))
-    guests = [Guest(host_network(address.format(number))) for number in range(2 * crowd)]
+    guests: list[Any] = [Guest(host_network(address.format(number))) for number in range(2 * crowd)]
     for guest in guests[:crowd]:
         await places.enter(guest, 5.0)
     tasks = [asyncio.get_running_loop().create_task(places.enter(guest, 60.0)) for guest in guests[crowd:]]

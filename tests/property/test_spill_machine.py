@@ -17,7 +17,7 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES
 from proxy.core.counters import Counters
 from proxy.core.log import open_log
-from proxy.net.spill.body import SpillableBody
+from proxy.net.spill.body import ListReader, SpillableBody
 from proxy.net.spill.judge import SWEEP_SECONDS
 from proxy.net.spill.read_back import DiskRead
 from proxy.net.spill.space import SpillSpace
@@ -36,14 +36,13 @@ HALF_BURST_SWEEPS = int(BURST_SECONDS / 2 / SWEEP_SECONDS) + 4
 LISTS, SHARERS = 3, 2
 
 
-class Reader:
+class Reader(ListReader):
     """A socket as the pump sees it: takes bytes from memory, or asks for bytes on disk."""
 
     def __init__(self, body: SpillableBody, expected: bytes) -> None:
+        super().__init__()
         self.body = body
         self.expected = expected
-        self.position = 0
-        self.queued = False
         self.read: DiskRead | None = None
         self.failed = False
         self.left = False
@@ -94,7 +93,9 @@ class World:
         self.space = SpillSpace(3 * MIB, 3, self.counters)
         self.direct = AsyncSemaphore("direct", 10 * MIB, max_queue=0, timeout_seconds=10**6, clock=ManualClock())
         log = open_log("error", "json", io.BytesIO())
-        self.spill = ListSpill(loop, self.disk, self.space, self.direct, self.counters, log, self.writers, self.readers)
+        self.spill = ListSpill(
+            loop, self.disk, self.space, lambda: self.direct.short, self.counters, log, self.writers, self.readers
+        )
         self.lists: list[tuple[SpillableBody, Permit, list[Reader]]] = []
         for number in range(LISTS):
             answer = answer_of(SLAB_BYTES * (number + 1) + 4567)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.relay.rates.slot_books import BYTES_FLOOR, CAPACITY_SECONDS
+from proxy.relay.topic_slots import BYTES_FLOOR, CAPACITY_SECONDS
 from tests.support.native import offered
 
 # A bucket that ran dry is ready again with the tokens of this long (`native/src/relay/slots.rs`).

@@ -39,7 +39,7 @@ class RunningLog:
         assert self.log.sink is not None
         for _ in range(count):
             self.put += 1
-            self.log.sink.put({"kind": "get_topics", "tenant": "public", "ts_us": self.put})
+            self.log.sink({"kind": "get_topics", "tenant": "public", "ts_us": self.put})
 
     @property
     def numbers(self) -> SinkNumbers:

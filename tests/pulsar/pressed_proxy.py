@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from proxy.cli.main import main
-from proxy.overload import machine_memory, samples
-from proxy.overload.machine_memory import MemoryFiles
+from proxy.app import overload
+from proxy.core.process_memory import MemoryPaths
+from proxy.overload import samples
 from proxy.overload.samples import OwnerBytes
+from tests.support.proxies import served
 
 # Far above what the allocator holds free, which is taken off.
 _LIMIT: Final = 10**13
@@ -41,11 +42,10 @@ class Pressure:
 
 def _run() -> int:
     directory = Path(sys.argv.pop(1))
-    files = MemoryFiles(directory, directory, directory)
-    machine_memory.MemoryFiles = lambda: files  # type: ignore[assignment,misc]
+    vars(overload)["SYSTEM_PATHS"] = MemoryPaths(directory, directory)
     nothing = OwnerBytes()
     samples.OwnerBytes = lambda **_: nothing  # type: ignore[assignment,misc]
-    return main()
+    return served.run()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from tests.support.clients.wire import ServerRefusedError, WireClient, WireError
 from tests.support.patience import patient
 from tests.support.sockets.ports import free_ports
 
-COMMAND: Final = (sys.executable, "-m", "proxy")
+COMMAND: Final = (sys.executable, "-m", "tests.support.proxies.served")
 _ROOT: Final = Path(__file__).parent.parent.parent
 _READY_SECONDS: Final = 30.0
 _STOP_SECONDS: Final = 30.0
@@ -106,8 +106,6 @@ def start_proxy(
         # Clients stay connected while a test ends or restarts a proxy, and relays would be waited for.
         "shutdownPreDrainMillis": "0",
         "shutdownDrainMillis": "500",
-        # Tests look at /metrics right after what they did.
-        "webServicePageReuseMillis": "0",
         **given,
     }
     config = directory / f"proxy-{service_port}.conf"

@@ -20,8 +20,9 @@ from typing import Any, Final
 
 import uvloop
 
-from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
+from proxy.cli.demo.broker import LOOPBACK
 from proxy.cli.demo.children import Child, directory_for_lists
+from proxy.core.descriptors import raise_descriptor_limit
 from tests.soak import verdict, watched_proxy
 from tests.soak.actions import Place
 from tests.soak.brokers import NAMESPACES, TOPICS
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a soak and return the exit code."""
     options = _options(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
-    raise_file_limit()
+    raise_descriptor_limit()
     with (
         tempfile.TemporaryDirectory(prefix="pulsar-proxy-soak-") as place,
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

@@ -13,7 +13,7 @@ from contextlib import suppress
 import uvloop
 from aiohttp import web
 
-from proxy.cli.demo.broker import raise_file_limit
+from proxy.core.descriptors import raise_descriptor_limit
 from tests.support.brokers.embedded.broker import EmbeddedBroker
 from tests.support.brokers.embedded.script import AfterHandshake, Script
 from tests.support.brokers.embedded.topics import GeneratedTopics
@@ -37,7 +37,7 @@ async def serve(request: web.BaseRequest) -> web.StreamResponse:
 
 def main() -> int:
     """Run until SIGTERM or SIGINT."""
-    raise_file_limit()
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(GeneratedTopics(NAMESPACES, TOPICS, NAME_BYTES)))
     return 0

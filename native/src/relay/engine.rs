@@ -59,9 +59,8 @@ pub type SocketLoad = (u64, u64, u64);
 pub struct Limits {
     pub pool_bytes: u64,
     pub unsent_bytes: usize,
-    /// The size of the receive window of those that have shown that they take bytes, 0 for the kernel's autotuning; None
-    /// leaves all windows alone.
-    pub wide_window: Option<usize>,
+    /// Receive windows are narrow until somebody has shown to take bytes; else all are left alone.
+    pub narrow_windows: bool,
     pub linger: Linger,
 }
 
@@ -106,7 +105,7 @@ impl Engine {
             clock,
             pool,
             books,
-            windows: limits.wide_window.map(|wide| Arc::new(Windows::new(wide))),
+            windows: limits.narrow_windows.then(Arc::default),
             linger: limits.linger,
             process: process::id(),
         };

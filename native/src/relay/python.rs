@@ -95,7 +95,7 @@ impl RelayEngine {
     /// any for the first, or after the second.
     #[new]
     #[pyo3(signature = (
-        threads, buffer_bytes, linger_ms, pool_bytes = 0, unsent_bytes = 0, books = None, wide_window = None
+        threads, buffer_bytes, linger_ms, pool_bytes = 0, unsent_bytes = 0, books = None, narrow_windows = false
     ))]
     fn new(
         threads: usize,
@@ -104,10 +104,10 @@ impl RelayEngine {
         pool_bytes: u64,
         unsent_bytes: usize,
         books: Option<&SlotBooks>,
-        wide_window: Option<usize>,
+        narrow_windows: bool,
     ) -> PyResult<Self> {
         let (stall_ms, longest_ms) = linger_ms;
-        let limits = Limits { pool_bytes, unsent_bytes, wide_window, linger: Linger { stall_ms, longest_ms } };
+        let limits = Limits { pool_bytes, unsent_bytes, narrow_windows, linger: Linger { stall_ms, longest_ms } };
         let books = books.map(|books| Arc::clone(&books.books));
         let engine = Engine::start(threads, buffer_bytes, limits, books).map_err(|error| os_error(&error))?;
         Ok(RelayEngine { engine })
@@ -324,7 +324,7 @@ impl FrameScanner {
     }
 }
 
-/// The books of topics by slot, shared by the engine's threads and Python (proxy/relay/rates/slot_books.py).
+/// The books of topics by slot, shared by the engine's threads and Python (proxy/relay/topic_slots.py).
 #[pyclass(frozen, module = "pulsar_proxy_native")]
 struct SlotBooks {
     books: Arc<Books>,

@@ -1,7 +1,7 @@
 //! The books of topics that producers send to: counters and token buckets by slot, shared by all threads and Python.
 //!
-//! Exactly as `proxy/relay/rates/` does it in Python. Counting is a few relaxed atomics; a slot's lock is taken only
-//! while that slot has a limit, and never across a system call. Times are seconds of the monotonic clock.
+//! Counting is a few relaxed atomics; a slot's lock is taken only while that slot has a limit, and never across a
+//! system call. Times are seconds of the monotonic clock.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, OnceLock, Weak};

@@ -1,7 +1,7 @@
 //! The receive windows of relayed sockets: what the kernel may keep of a sender's bytes while their receiver stands still.
 //!
 //! Rule: a window is narrow until the receiver has taken `PROVEN_BYTES`. So those that never read hold little, and the
-//! others have what the operator asked for, or the kernel's autotuning. While the memory of all sockets is short
+//! others have the kernel's autotuning. While the memory of all sockets is short
 //! (`tight`), nothing is widened, and what holds more than it moved in a second is narrowed again: bytes that are there
 //! already stay, but no more come.
 
@@ -16,18 +16,12 @@ pub const NARROW_BYTES: usize = 64 * 1024;
 /// More than a receiver's own kernel takes for a program that does not read.
 pub const PROVEN_BYTES: u64 = 1024 * 1024;
 /// What all windows of an engine have in common.
+#[derive(Default)]
 pub struct Windows {
-    /// The size of a wide window; 0 for the kernel's autotuning.
-    wide: usize,
     tight: AtomicBool,
 }
 
 impl Windows {
-    /// Begins with enough memory.
-    pub fn new(wide: usize) -> Self {
-        Windows { wide, tight: AtomicBool::new(false) }
-    }
-
     /// Says whether the memory of all sockets is short.
     pub fn set_tight(&self, tight: bool) {
         self.tight.store(tight, Relaxed);
@@ -35,10 +29,6 @@ impl Windows {
 
     fn tight(&self) -> bool {
         self.tight.load(Relaxed)
-    }
-
-    fn may_narrow(&self) -> bool {
-        self.wide == 0 || self.wide > NARROW_BYTES
     }
 }
 
@@ -54,8 +44,7 @@ pub struct Window {
 impl Window {
     /// Makes the window of a socket that was narrowed when its pair was made, or of one that was not.
     pub fn new(of: Option<&Arc<Windows>>, narrow: bool) -> Self {
-        let narrow = narrow && of.is_some_and(|windows| windows.may_narrow());
-        Window { of: of.cloned(), proven_at: if narrow { PROVEN_BYTES } else { 0 }, seen: 0 }
+        Window { of: of.cloned(), proven_at: if narrow && of.is_some() { PROVEN_BYTES } else { 0 }, seen: 0 }
     }
 
     /// Returns whether the window is narrow.
@@ -68,17 +57,14 @@ impl Window {
         if taken < self.proven_at {
             return;
         }
-        let Some(windows) = self.of.as_ref().filter(|windows| !windows.tight()) else {
+        if self.tight() {
             return;
-        };
+        }
         // The kernel enlarges a window only when a round trip brings more than any before, and never beyond the clamp:
         // a narrow window that is only handed back stays narrow for ever. So it begins with what was taken.
-        let size = if windows.wide > 0 { windows.wide } else { PROVEN_BYTES as usize };
-        sys::set_receive_buffer(socket, size);
-        sys::set_window_clamp(socket, size);
-        if windows.wide == 0 {
-            sys::tune_receive_buffer(socket);
-        }
+        sys::set_receive_buffer(socket, PROVEN_BYTES as usize);
+        sys::set_window_clamp(socket, PROVEN_BYTES as usize);
+        sys::tune_receive_buffer(socket);
         self.proven_at = 0;
     }
 
@@ -86,12 +72,15 @@ impl Window {
     /// last look.
     pub fn look(&mut self, bytes: u64, memory: usize, socket: BorrowedFd<'_>) -> u64 {
         let moved = bytes - std::mem::replace(&mut self.seen, bytes);
-        let windows = self.of.as_ref().filter(|windows| windows.tight() && windows.may_narrow());
-        if windows.is_some() && !self.is_narrow() && moved < memory as u64 {
+        if self.tight() && !self.is_narrow() && moved < memory as u64 {
             // Less than what is there would drop segments that are on their way.
             sys::set_receive_buffer(socket, NARROW_BYTES.max(memory / 2));
             self.proven_at = bytes + PROVEN_BYTES;
         }
         moved
+    }
+
+    fn tight(&self) -> bool {
+        self.of.as_ref().is_some_and(|windows| windows.tight())
     }
 }

@@ -26,14 +26,14 @@ from proxy.config.values import (
     HANDSHAKE_PART,
     SMALL_SEND_BUFFER_BYTES,
 )
-from proxy.net.buffers.tcp_buffers import TcpBuffers
 from proxy.net.ended_sockets import A_CONNECTION_BYTES, LEAST_BYTES
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
+from proxy.net.tcp_buffers import TcpBuffers
 from proxy.overload.bounds import ANSWER_BYTES, MOST_TOPICS, PAUSED_BYTES, RECEIVED_BYTES, TOPIC_BYTES
 from proxy.relay.relay_log import NAMES_BYTES, TAPPED_BYTES
-from proxy.requests.lookups import CROWDED_SHARE, FEW_WAITING
+from proxy.requests.places import CROWDED_SHARE, FEW_WAITING
 from proxy.requests.request_bytes import RESERVE_OF
 from proxy.web.admin.control_socket import NO_SOCKET
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
@@ -44,34 +44,46 @@ MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
-# Most that TLS adds to a connection: its session (measured: 3.8 KB of a client; 8.1 KB towards a broker with three RSA
-# certificates of 4,096 bits), an incomplete record with a small read after it (measured: 24 KB), and a record that the
-# kernel has not accepted (17 KiB). A half-done handshake has less: 8 KB, 27 KB with all that a client may send of it.
-TLS_CONNECTION_BYTES: Final = 50 * 1024
+# Sessions of TLS (measured: 3.8 KB of a client; 8.1 KB towards a broker with three RSA certificates of 4,096 bits).
+CLIENT_SESSION_BYTES: Final = 4 * 1024
+BROKER_SESSION_BYTES: Final = 8 * 1024
+# An incomplete record with a small read after it (measured: 24 KB), and a record that the kernel has not accepted.
+UNREAD_RECORD_BYTES: Final = 24 * 1024
+# A relay's thread opens all that it reads, so its session keeps less than a record, and a read of 4 KiB behind it.
+RELAYED_RECORD_BYTES: Final = 21 * 1024
+UNSENT_RECORD_BYTES: Final = 17 * 1024
+# Most that TLS adds to a connection of lookup mode. A half-done handshake has less: 8 KB, 27 KB with all that a client
+# may send of it.
+TLS_CLIENT_BYTES: Final = CLIENT_SESSION_BYTES + UNREAD_RECORD_BYTES + UNSENT_RECORD_BYTES
+TLS_BROKER_BYTES: Final = BROKER_SESSION_BYTES + UNREAD_RECORD_BYTES + UNSENT_RECORD_BYTES
 # The certificates that a client has shown: all of its handshake (`CLIENT_HANDSHAKE_BYTES`), and what keeping costs.
 CLIENT_CHAIN_BYTES: Final = 18 * 1024
 # A relay's thread opens a read in one buffer and seals another; both grow by doubling, and hold beside the read what a
 # session keeps (50 KiB at most), or what sealing adds.
 SEALING_BUFFERS: Final = 4
 SEALING_BYTES: Final = 128 * 1024
-# The event loop's own TLS, for connections that aiohttp opens: a read buffer of 256 KiB and OpenSSL's own memory.
-LOOP_TLS_BYTES: Final = 320 * 1024
+# The event loop's own TLS, for connections that aiohttp opens: a read, what it is opened into and sealed from, and
+# OpenSSL's own memory. Measured, with the other lines: 312 KiB of a request, 478 of a WebSocket, of 524 that both have.
+LOOP_TLS_BYTES: Final = 160 * 1024
 # An unfinished frame (4 KiB) and unread answers (4 KiB) of a client that has both.
 UNFINISHED_BYTES: Final = 8 * 1024
 # The progress records of a client with unread answers: six marks of four numbers, and their containers.
 WRITER_BYTES: Final = 1536
 QUEUED_WAITER_BYTES: Final = 600
-# Task, clock and decoded request of a list or a schema that a broker does not answer; a lookup takes a quarter of it.
-REQUEST_BYTES: Final = 8 * 1024
-# The same for a frame of 4 KiB full of properties, the largest decoded: 22.3 KB measured, 1.6 more with an event log.
-# So decoding takes four times the bytes of a command.
-LARGEST_REQUEST_BYTES: Final = 24 * 1024
+# Task, clock and decoded request that a broker does not answer: 6.0 KB measured of a list that nobody shares, 5.6 of a
+# schema, 2.6 of one of many equal lists, 1.8 of a lookup.
+REQUEST_BYTES: Final = 6656
+# The same for a frame of 4 KiB full of properties, the largest decoded: 22.3 KB measured. So decoding takes four times
+# the bytes of a command.
+LARGEST_REQUEST_BYTES: Final = 22 * 1024 + 512
 COMMAND_COPIES: Final = 4
 # Beside the limit for the bytes of commands there is a reserve, a quarter of it.
 COPIES_WITH_RESERVE: Final = COMMAND_COPIES + COMMAND_COPIES // RESERVE_OF
 RECORD_BYTES: Final = 2 * 1024  # the notes of an event log about a request: measured at 1.6 KB
-# A topic list that waits as it came: a frame of at most 4 KiB, its entry, and its record of an event log.
-WAITING_LIST_BYTES: Final = 6 * 1024
+# A topic list that waits as it came: a frame of at most 4 KiB and its entry (230 bytes measured); with an event log
+# 270 more.
+WAITING_LIST_BYTES: Final = 4608
+WAITING_RECORD_BYTES: Final = 512
 # Task and parser of an idle connection: measured at 8.8 KB.
 WEB_CONNECTION_BYTES: Final = 16 * 1024
 # The objects of the head in work and of the one behind it, beside their text, with most fields (measured).
@@ -82,6 +94,8 @@ WEB_REQUEST_BYTES: Final = 48 * 1024
 # Kernel memory of a connection of the web ports or to a web service, in units of `httpOutputBufferSize`.
 WEB_KERNEL_BUFFERS: Final = 6
 PAGE_KERNEL_BUFFERS: Final = 3  # where the web ports send only own pages
+# A request that is passed on, beside its client's connection: the read of the upload's window is that connection's.
+WEB_REQUEST_BUFFERS: Final = 2 * WINDOW_BUFFERS - WEB_READ_BUFFERS + WEB_KERNEL_BUFFERS
 # Copies of a block of events: collected, joined, compressed; a topic's client adds a copy, a batch and a frame.
 SINK_BLOCKS: Final = 3
 TOPIC_SINK_BLOCKS: Final = 6
@@ -196,8 +210,10 @@ _PASSES_ON: Final = (_WEB_PORT, Fact.WEB_TARGETS)
 _FILES: Final = Given((Config.event_log_directory,))
 _SPILL: Final = Given((Config.topic_list_spill_directory,))
 _TOPIC: Final = Given((Config.event_log_topic,))
+_EVENT_LOG: Final = Given((Config.event_log_directory, Config.event_log_topic))
 # A connection is either a lookup connection or a relay, so only the larger line counts.
 _LOOKUP_OR_RELAY: Final = "lookup or relay"
+_TLS_LOOKUP_OR_RELAY: Final = "TLS of lookup or relay"
 
 _NO_DIRECT: Final = Is(Config.max_topic_list_in_flight_direct_mem_size_mb, "0")
 _THRESHOLD: Final = Is(Config.overload_throttle_enabled, "true")
@@ -219,8 +235,10 @@ _TOPIC_LIST_LINES: Final = (
     _LISTS_ON_DISK,
     Line("spill_files", "page cache and files of lists on disk", Config.topic_list_spill_directory.name,
          (Part(SPILL_PAGE_CACHE_BYTES + MOST_FILES * SPILL_FILE_BYTES, when=(_SPILL,)),), Load.STORM),
-    Line("answer_overshoot", "one answer over each limit", Config.topic_list_max_answer_bytes.name,
-         (Part(2, (Derived.ANSWER_LIMIT,)),)),
+    # Heap permits of lists grow. Direct ones are taken whole, and no list is larger than that limit: what grows in
+    # direct memory is frames of clients, and their unread answers by 64 KiB.
+    Line("answer_overshoot", "one answer over the limit of decoded lists", Config.topic_list_max_answer_bytes.name,
+         (Part(1, (Derived.ANSWER_LIMIT,)),)),
 )  # fmt: skip
 _CONNECTION_LINES: Final = (
     Line("connections", "connections at rest", _CLIENTS.name,
@@ -229,19 +247,22 @@ _CONNECTION_LINES: Final = (
          (Part(UNFINISHED_BYTES, (_CLIENTS,)),)),
     Line(nodes.HANDSHAKES.label, "large frames before CONNECTED", _DIRECT.name,
          (Part(MIB // HANDSHAKE_PART, (_DIRECT,)), Part(HANDSHAKE_BYTES, when=(_NO_DIRECT,))), Load.STORM),
-    # Questions hold a share as large as a part of direct memory, and none of that; other frames hold both.
-    # Growth of a single frame at a time may overshoot, in each memory.
-    Line("large_questions", "large questions", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
+    # Growth of a single frame at a time may overshoot, in each of the two memories.
+    Line(nodes.FRAMES.label, "large requests", _DIRECT.name, (Part(100 // SHARE_PART * MIB, (_DIRECT,)),), Load.STORM,
          divided_by=100),
     Line("frame_overshoot", "one large frame over its limit", Config.max_lookup_frame_bytes.name,
-         (Part(2 * LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
+         (Part(LARGE_FRAME_COPIES, (Config.max_lookup_frame_bytes,)),
           Part(LARGE_FRAME_COPIES * MAX_HANDSHAKE_FRAME_BYTES))),
     Line("writers", "books of writers", _CLIENTS.name, (Part(WRITER_BYTES, (_CLIENTS,)),), Load.STORM),
     Line("tls_connections", "TLS connections", _CLIENTS.name,
-         (Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
+         (Part(TLS_CLIENT_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
+          Part(CLIENT_CHAIN_BYTES, (_CLIENTS,), (_CLIENT_TLS, _ASKS_CERTIFICATES))), Load.STORM, _TLS_LOOKUP_OR_RELAY),
+    # What is sealed for a relay's sockets and has not left is part of the pool, or of what stalled relays hold.
+    Line("tls_relays", "TLS of relays", _CLIENTS.name,
+         (Part(CLIENT_SESSION_BYTES + RELAYED_RECORD_BYTES, (_CLIENTS,), (_CLIENT_TLS,)),
           Part(CLIENT_CHAIN_BYTES, (_CLIENTS,), (_CLIENT_TLS, _ASKS_CERTIFICATES)),
-          Part(TLS_CONNECTION_BYTES, (_CLIENTS,), (_BROKER_TLS,)),
-          Part(TLS_CONNECTION_BYTES, (_BROKERS,), (_BROKER_TLS,))), Load.STORM),
+          Part(BROKER_SESSION_BYTES + RELAYED_RECORD_BYTES, (_CLIENTS,), (_BROKER_TLS,))),
+         alternative=_TLS_LOOKUP_OR_RELAY),
     # The same buffers serve both sides; with TLS on both they are counted twice.
     Line("relay_threads_tls", "TLS of the relay threads", Config.relay_buffer_bytes.name,
          tuple(part for side in (_CLIENT_TLS, _BROKER_TLS) for part in (
@@ -258,7 +279,6 @@ _CONNECTION_LINES: Final = (
     Line("stalled_relays", "relays, both directions stalled", Config.relay_buffer_bytes.name,
          (Part(2, (_CLIENTS, Config.relay_buffer_bytes), (Fact.NO_RELAY_POOL,)),
           Part(3, (_CLIENTS, Config.relay_unsent_bytes), (Fact.NO_SOCKET_BOUND,)),
-          Part(2, (_CLIENTS, Config.relay_receive_buffer_bytes), (Fact.NO_SOCKET_BOUND,)),
           # Clients' receive buffers are set while a throttle acts.
           Part(2 * RECEIVED_BYTES, (_CLIENTS,), (Fact.NO_SOCKET_BOUND, Fact.THROTTLE_ACTS))),
          alternative=_LOOKUP_OR_RELAY),
@@ -277,6 +297,7 @@ _CONNECTION_LINES: Final = (
           Part(HANDSHAKE_BYTES, when=(Fact.FORWARDS, _NO_DIRECT)))),
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
+          Part(TLS_BROKER_BYTES, (_BROKERS,), (_BROKER_TLS,)),
           Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes)),
           Part(2 * BROKER_RECEIVE_BYTES, (_BROKERS,), (Is(Config.client_socket_send_buffer_bytes, "0"),))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
@@ -289,12 +310,15 @@ _REQUEST_LINES: Final = (
     # of two bounds.
     Line("requests", "requests under way", _REQUESTS.name,
          (Part(LARGEST_REQUEST_BYTES, (_REQUESTS,), (Fact.NO_COMMAND_BYTES,)),
-          Part(REQUEST_BYTES + RECORD_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
-          Part(COPIES_WITH_RESERVE * MIB, (nodes.COMMANDS.key(),), (Fact.COMMAND_BYTES,))),
+          Part(REQUEST_BYTES, (_REQUESTS,), (Fact.COMMAND_BYTES,)),
+          Part(COPIES_WITH_RESERVE * MIB, (nodes.COMMANDS.key(),), (Fact.COMMAND_BYTES,)),
+          Part(RECORD_BYTES, (_REQUESTS,), (_EVENT_LOG,))),
          Load.STORM),
     Line("waiting_lists", "topic lists that wait for their turn", _REQUESTS.name,
          (Part(WAITING_LIST_BYTES // CROWDED_SHARE, (_REQUESTS,)),
-          Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,))), Load.STORM),
+          Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,)),
+          Part(WAITING_RECORD_BYTES // CROWDED_SHARE, (_REQUESTS,), (_EVENT_LOG,)),
+          Part(FEW_WAITING * WAITING_RECORD_BYTES, (_CLIENTS,), (_EVENT_LOG,))), Load.STORM),
     Line("queues", "queues", "...PermitsAcquireQueueSize",
          (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
           Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
@@ -314,20 +338,20 @@ _WEB_LINES: Final = (
           Part(2 * METRICS_CONNECTIONS, (Config.http_max_request_header_size,), (_METRICS_PORT,)),
           Part((PAGE_KERNEL_BUFFERS + WEB_READ_BUFFERS) * METRICS_CONNECTIONS, (_WEB_BUFFER,), (_METRICS_PORT,)))),
     Line("web_tls", "TLS of the web ports", _WEB_CONNECTIONS.name,
-         (Part(TLS_CONNECTION_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
+         (Part(TLS_CLIENT_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS,)),
           Part(CLIENT_CHAIN_BYTES, (_WEB_CONNECTIONS,), (_WEB_TLS, _ASKS_CERTIFICATES)))),
-    # The header of the answer, as read and as passed on; a window in each direction, and kernel buffers.
+    # The header of the answer, as read and as passed on; a window in each direction, but for the read that the line of
+    # the client's connection has, and kernel buffers.
     Line("web_requests", "requests passed on", _WEB_REQUESTS.name,
          (Part(WEB_REQUEST_BYTES, (_WEB_REQUESTS,), _PASSES_ON),
           Part(2, (_WEB_REQUESTS, Config.http_max_response_header_size), _PASSES_ON),
-          Part(2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
+          Part(WEB_REQUEST_BUFFERS, (_WEB_REQUESTS, _WEB_BUFFER), _PASSES_ON))),
     Line("web_requests_tls", "TLS of requests passed on", _WEB_REQUESTS.name,
          (Part(LOOP_TLS_BYTES, (_WEB_REQUESTS,), (*_PASSES_ON, _BROKER_TLS)),)),
     # An open tunnel is as large as a request.
     Line("web_sockets", "open WebSockets", _WEB_CONNECTIONS.name,
          (Part(WEB_REQUEST_BYTES // TUNNELS_PART, (_WEB_CONNECTIONS,), _PASSES_ON),
-          Part((2 * WINDOW_BUFFERS + WEB_KERNEL_BUFFERS) // TUNNELS_PART, (_WEB_CONNECTIONS, _WEB_BUFFER),
-               _PASSES_ON))),
+          Part(WEB_REQUEST_BUFFERS // TUNNELS_PART, (_WEB_CONNECTIONS, _WEB_BUFFER), _PASSES_ON))),
     Line("web_sockets_tls", "TLS of open WebSockets", _WEB_CONNECTIONS.name,
          (Part(LOOP_TLS_BYTES // TUNNELS_PART, (_WEB_CONNECTIONS,), (*_PASSES_ON, _BROKER_TLS)),)),
 )  # fmt: skip
@@ -355,7 +379,7 @@ _EVENT_LOG_LINES: Final = (
          (Part(MIB, (Config.event_log_buffer_mb,), (_TOPIC,)),
           Part(PULSAR_CLIENT_BYTES + TOPIC_SINK_BLOCKS * BLOCK_BYTES, when=(_TOPIC,))), Load.STORM),
     Line("events_names", "event log, names", "",
-         (Part(EVENT_NAMES_BYTES, when=(Given((Config.event_log_directory, Config.event_log_topic)),)),), Load.STORM),
+         (Part(EVENT_NAMES_BYTES, when=(_EVENT_LOG,)),), Load.STORM),
 )  # fmt: skip
 LINES: Final[tuple[Line, ...]] = (
     *_PROCESS_LINES,
@@ -389,7 +413,7 @@ class KernelLine(NamedTuple):
 KERNEL_LINES: Final = (
     KernelLine("relay_unsent", "unsent bytes of relays", Config.relay_unsent_bytes, 2, receives=False),
     KernelLine("relay_received_from_brokers", "received bytes of relays, from brokers",
-               Config.relay_receive_buffer_bytes, 1, receives=True),
+               _SOCKETS, 1, receives=True),
     KernelLine("relay_received_from_clients", "received bytes of relays, from clients",
                _SOCKETS, 1, receives=True, throttled=True),
 )  # fmt: skip
@@ -414,7 +438,7 @@ def worst_case(config: Config, *, exports: bool = False, load: Load = Load.WORST
 
 def _bounds_commands(config: Config) -> bool:
     """Return whether the limit for the bytes of commands bounds requests more than their number does."""
-    by_number = (LARGEST_REQUEST_BYTES - REQUEST_BYTES - RECORD_BYTES) * config.max_concurrent_lookup_requests
+    by_number = (LARGEST_REQUEST_BYTES - REQUEST_BYTES) * config.max_concurrent_lookup_requests
     return 0 < COPIES_WITH_RESERVE * config.command_bytes_limit < by_number
 
 

@@ -12,7 +12,7 @@ from proxy.app.metrics.counters import BudgetLine, MemoryBudget
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths, container_limit_bytes, machine_memory_bytes
-from proxy.net.buffers.tcp_buffers import tcp_buffers
+from proxy.net.tcp_buffers import tcp_buffers
 
 LARGEST_PARTS: Final = 5
 _MIB: Final = 1024 * 1024

@@ -24,13 +24,13 @@ from proxy.net.spill.moves import MOVES_AT_ONCE
 from proxy.net.spill.space import MOST_FILES
 from proxy.relay.watch_limits import SHARE_PART as WATCHES_PART
 from proxy.requests.broker_turns import QUESTIONS_AT_A_BROKER
-from proxy.requests.lookups import KEPT_OF as LOOKUPS_KEPT
+from proxy.requests.places import KEPT_OF as LOOKUPS_KEPT
 from proxy.requests.reader_shares import AWAKE_PART
 from proxy.requests.topic_lists.broker_queues import ANSWERS_HEAP_PART, ESTIMATES_HEAP_PART, UNPROVEN_HEAP_PART
 from proxy.web.admin.listener import MOST_CONNECTIONS as MOST_ADMIN_CLIENTS
+from proxy.web.forward.places import LEFT_OF, LEFT_OF_LISTS
 from proxy.web.forward.replay_copies import SHARE as COPIES_PART
 from proxy.web.forward.settings import METRICS_CONNECTIONS, MOST_CONNECTIONS_A_SERVER, TUNNELS_PART
-from proxy.web.http.places import LEFT_OF, LEFT_OF_LISTS
 
 _MIB: Final = 1024 * 1024
 ITERATION_MILLIS: Final = round(1000 * ITERATION_SECONDS)
@@ -137,7 +137,7 @@ AWAKE: Final = Node(
 )  # fmt: skip
 FRAMES: Final = Node(
     "direct for large frames", PartOf(DIRECT, 1 / FRAMES_PART), "bytes", _NETWORK,
-    "frames wait unread; who stops sending meanwhile is refused",
+    "large frames after CONNECTED, beside it, wait unread; who stops sending meanwhile is refused", "large_questions",
 )  # fmt: skip
 SEND_BUFFERS: Final = Node(
     "large send buffers", Config.client_socket_send_memory_mb, "bytes", "",

@@ -7,7 +7,6 @@ a second gets one sample of a second, not ten.
 
 import asyncio
 import os
-import resource
 import time
 from functools import cache
 from pathlib import Path
@@ -57,12 +56,6 @@ def open_fds(paths: MemoryPaths) -> int | None:
         return os.stat(directory).st_size or len(os.listdir(directory))
     except OSError:
         return None
-
-
-def max_fds() -> int | None:
-    """Return the limit of open file descriptors; None without a limit."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return None if soft == resource.RLIM_INFINITY else soft
 
 
 def _read(path: Path) -> str | None:

@@ -15,6 +15,7 @@ from proxy.app.metrics.counters import (
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_process
 from proxy.config.core import CONFIG_APPLIED_AT
+from proxy.core.descriptors import descriptor_limit
 from proxy.core.instrument import Readings
 from proxy.core.native import native
 from proxy.core.process_memory import (
@@ -135,5 +136,5 @@ PROCESS_ROWS: Final[tuple[Metric, ...]] = (
     of_process("process_open_fds", "gauge", "File descriptors that are open.",
                lambda s: process.open_fds(s.memory), "", "process.unix.file_descriptor.count"),
     of_process("process_max_fds", "gauge", "File descriptors that may be open.",
-               lambda _: process.max_fds()),
+               lambda _: descriptor_limit()),
 )  # fmt: skip

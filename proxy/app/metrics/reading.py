@@ -20,7 +20,7 @@ from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
 
 if TYPE_CHECKING:
-    from proxy.net.buffers.kernel_memory import KernelMemory
+    from proxy.net.send_buffers import KernelMemory
     from proxy.relay.engines import RelayEngines
     from proxy.requests.request_bytes import RequestBytes
     from proxy.telemetry.events.log import EventLog, SinkNumbers

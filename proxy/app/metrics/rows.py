@@ -10,8 +10,7 @@ from proxy.telemetry.tenants import TenantNumbers
 
 if TYPE_CHECKING:
     from limiter.soft_pool import PoolRecord
-    from proxy.relay.memory.bound import SocketBound
-    from proxy.relay.memory.pool import RelayPool
+    from proxy.relay.socket_bound import SocketBound
     from proxy.telemetry.events.log import SinkNumbers
 
 
@@ -47,7 +46,7 @@ _Part = TypeVar("_Part")
 
 
 def of_pool(
-    name: str, kind: Kind, text: str, read: "Callable[[RelayPool], float]", unit: Unit = ""
+    name: str, kind: Kind, text: str, read: "Callable[[PoolRecord], float]", unit: Unit = ""
 ) -> Row:  # fmt: skip
     """Declare a metric of the relay pool; there is no sample without a pool."""
     return _of_part(

@@ -4,7 +4,8 @@ from typing import Final
 
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_bound, of_commands, of_pool, per_limiter, per_sink, per_tenant
-from proxy.auth.providers import registry as authentication
+from proxy.auth import authenticator
+from proxy.brokers import connection as broker_connection
 from proxy.brokers import discovery, resolver
 from proxy.brokers import gate as target_gate
 from proxy.brokers import pool as broker_pool
@@ -17,14 +18,14 @@ from proxy.net.spill import moves, read_back, space, spill
 from proxy.net.tls import arrivals
 from proxy.net.tls import failures as tls_failures
 from proxy.net.tls import files as tls_files
-from proxy.relay import native_engine, native_relay, traffic, watch_limits
+from proxy.relay import native_engine, traffic, watch_limits
 from proxy.relay.memory.sockets import NO_SOCKET_MEMORY
 from proxy.requests import broker_turns, forwarding, schemas
 from proxy.requests.topic_lists import service as list_service
 from proxy.requests.topic_lists import unproven
-from proxy.web.forward import answer_writer, replay_copies, topic_list_permits, upstreams
+from proxy.web.forward import answer_writer, gate, replay_copies, topic_list_permits, upstreams
 from proxy.web.http import errors as http_errors
-from proxy.web.http import gate, upgrades
+from proxy.web.http import upgrades
 
 __all__ = ["TRAFFIC_ROWS"]
 
@@ -49,7 +50,7 @@ def _sharing(sources: MetricSources) -> Readings:
 
 
 TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
-    authentication.RELOADS,
+    authenticator.RELOADS,
 
     list_service.ANSWERS,
     list_service.DUE,
@@ -121,11 +122,11 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
             "Directions of relays that are not read: the pool is used up, and their receivers take nothing.",
             lambda pool: pool.muted),
     of_pool("muted_seconds", "counter", "Time that directions have waited for memory, all added up.",
-            lambda pool: pool.muted_seconds, "seconds"),
+            lambda pool: pool.muted_millis / 1000, "seconds"),
     of_pool("overshoots", "counter", "Reads that took the pool above its limit, at most one of each thread at a time.",
             lambda pool: pool.overshoots),
     of_pool("depleted_seconds", "counter", "Time in which nothing of the pool was free.",
-            lambda pool: pool.depleted_seconds, "seconds"),
+            lambda pool: pool.depleted_millis / 1000, "seconds"),
     of_commands("limit_bytes", "gauge", "Memory for commands that are held for brokers (maxConcurrentLookupRequestMB).",
                 lambda held: held.limit_bytes, "bytes"),
     of_commands("used_bytes", "gauge", "Bytes of commands that are held for brokers.",
@@ -139,7 +140,7 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
                 lambda held: held.depleted_millis / 1000, "seconds"),
     native_engine.REFUSALS,
-    native_relay.TRUNCATED_STREAMS,
+    native_engine.TRUNCATED_STREAMS,
     watch_limits.FRAMES,
     watch_limits.FRAME_BYTES,
     watch_limits.PAUSES,
@@ -165,13 +166,13 @@ TRAFFIC_ROWS: Final[tuple[Metric, ...]] = (
     resolver.HANGING,
     dial_places.DIALS,
     dial_places.GIVEN_UP,
-    broker_pool.PAUSES,
+    broker_connection.PAUSES,
     broker_pool.OPEN_FAILURES,
     forwarding.FAILED,
     client_requests.REFUSED,
     target_gate.CREDENTIALS_WITHHELD,
-    broker_pool.UNANSWERED_QUESTIONS,
-    broker_pool.UNKNOWN_ANSWERS,
+    broker_connection.UNANSWERED_QUESTIONS,
+    broker_connection.UNKNOWN_ANSWERS,
     sessions.ACCEPTING_PAUSED,
     counters.ACCEPT_PAUSES,
     tls_failures.HANDSHAKES,

@@ -8,7 +8,7 @@ from typing import Final
 
 from protocol.command_type import CommandType
 from proxy.app.metrics.reading import TOPIC_LIST, Metric, MetricSources, Row
-from proxy.auth.providers import registry as authentication
+from proxy.auth import authenticator
 from proxy.clients import listener, services, sessions
 from proxy.clients.requests import ASKED, REJECTED
 from proxy.core.counters import BINARY_BYTES
@@ -74,7 +74,7 @@ UPSTREAM_ROWS: Final[tuple[Metric, ...]] = (
     ASKED[CommandType.GET_SCHEMA],
     *REJECTED.values(),
 
-    authentication.SUCCESSES,
-    authentication.FAILURES,
-    authentication.EXPIRED,
+    authenticator.SUCCESSES,
+    authenticator.FAILURES,
+    authenticator.EXPIRED,
 )  # fmt: skip

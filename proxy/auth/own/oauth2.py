@@ -16,9 +16,9 @@ import json
 import random
 import re
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from proxy.auth.identity import AuthData
@@ -53,24 +53,20 @@ class Token:
     life_seconds: float
 
 
-class Issuer(Protocol):
-    """A source of tokens."""
-
-    async def fetch(self) -> Token:
-        """Return a new token; raise CredentialsUnavailable."""
-
-
 class OAuth2Credentials:
-    """A token that is kept fresh (implements `proxy.auth.own.broker_credentials.BrokerCredentials`)."""
+    """A token that is kept fresh (implements `proxy.auth.own.broker_credentials.BrokerCredentials`).
+
+    `fetch` returns a new token, or raises CredentialsUnavailable.
+    """
 
     def __init__(
         self,
-        issuer: Issuer,
+        fetch: Callable[[], Awaitable[Token]],
         on_crash: Callable[[BaseException], None],
         loop_budget: LoopBudget,
         draw: Draw = random.random,
     ) -> None:
-        self._issuer = issuer
+        self._fetch = fetch
         self._draw = draw
         self._renewed_at = RENEWED_AT
         self._scope = TaskScope(on_crash)
@@ -126,7 +122,7 @@ class OAuth2Credentials:
         self._pause_seconds = min(LONGEST_PAUSE_SECONDS, max(FIRST_PAUSE_SECONDS, 2 * self._pause_seconds))
         try:
             async with asyncio.timeout(FETCH_SECONDS):
-                token = await self._issuer.fetch()
+                token = await self._fetch()
         except CredentialsUnavailable as error:
             self._problem = str(error)
         except TimeoutError:

@@ -22,7 +22,7 @@ def own_credentials(
     if isinstance(given, OAuth2Parameters):
         from proxy.auth.own.oauth2 import HttpIssuer, OAuth2Credentials
 
-        return OAuth2Credentials(HttpIssuer(given), on_crash, loop_budget)
+        return OAuth2Credentials(HttpIssuer(given).fetch, on_crash, loop_budget)
     return plain_credentials(given)
 
 

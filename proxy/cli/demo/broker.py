@@ -1,16 +1,15 @@
 """The demo's broker: lookups and topic lists of generated topics, and the way a connection of a broker is served.
 
 Rule: memory is bounded whatever clients do: a piece of an answer is made when the one before has left, and a connection
-with 1,000 requests that wait is not read. `python -m proxy.cli.demo.broker` runs it until SIGTERM or SIGINT: it prints
-its address as a line of JSON, and its counts at the end.
+with 1,000 requests that wait is not read. `python -m proxy.cli.demo.broker NAMESPACES TOPICS NAME_BYTES` runs it until
+SIGTERM: it prints its address as a line of JSON, and its counts at the end.
 """
 
-import argparse
 import asyncio
 import json
-import resource
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -23,6 +22,7 @@ from protocol.frames import Frame, answer_prefix, varint
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.cli.demo.names import GeneratedTopics
+from proxy.core.descriptors import raise_descriptor_limit
 
 LOOPBACK: Final = "127.0.0.1"
 MOST_WAITING: Final = 1000
@@ -31,20 +31,26 @@ READ_BYTES: Final = 64 * 1024
 _FILTERED_TAG, _HASH_TAG, _CHANGED = b"\x18\x00", b"\x22", b"\x28\x01"
 
 
+async def commands_of(reader: asyncio.StreamReader) -> AsyncIterator[pb.BaseCommand]:
+    """Yield the commands of a connection until it ends."""
+    decoder = FrameDecoder()
+    while data := await reader.read(READ_BYTES):
+        decoder.receive_data(data)
+        while isinstance(event := decoder.next_event(), Frame):
+            yield commands.decode_command(event.command)
+
+
 async def serve(
     answer: Callable[[pb.BaseCommand], Iterable[bytes]], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Answer the commands of a connection one after the other until it ends; `answer` gives the pieces of frames."""
     answers = asyncio.Queue[Iterable[bytes]](MOST_WAITING)
     writer.transport.set_write_buffer_limits(high=0)
-    decoder = FrameDecoder()
     try:
         async with asyncio.TaskGroup() as group:
             writing = group.create_task(_write(answers, writer))
-            while data := await reader.read(READ_BYTES):
-                decoder.receive_data(data)
-                while isinstance(event := decoder.next_event(), Frame):
-                    await answers.put(answer(commands.decode_command(event.command)))
+            async for command in commands_of(reader):
+                await answers.put(answer(command))
             writing.cancel()
     except* (ConnectionError, ProtocolError):
         writer.transport.abort()
@@ -67,9 +73,7 @@ class ListBroker:
     def __init__(self, topics: GeneratedTopics) -> None:
         self._topics = topics
         self.url = ""
-        self.questions = 0
-        self.open_questions = 0
-        self.most_open = 0
+        self.questions = self.open_questions = self.most_open = 0
 
     def answer(self, command: pb.BaseCommand) -> Iterable[bytes]:
         """Return the answer to a command; requests other than lookups and lists are refused."""
@@ -114,42 +118,19 @@ class ListBroker:
         return commands.lookup_connect(request.request_id, self.url)
 
 
-def raise_file_limit() -> None:
-    """Raise the limit of open files for this process and its children to the hard limit."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a broker with generated topics until SIGTERM or SIGINT."""
-    parser = argparse.ArgumentParser(prog="python -m proxy.cli.demo.broker", description="run the demo's broker")
-    parser.add_argument("--port", type=int, default=6650, help="port; 0 for any free port (default: %(default)s)")
-    parser.add_argument("--namespaces", type=int, default=1, help="namespaces demo/ns-0, ... (default: %(default)s)")
-    parser.add_argument("--topics", type=int, default=10_000, help="topics in each namespace (default: %(default)s)")
-    parser.add_argument("--name-bytes", type=int, default=100, help="bytes of each topic's name (default: %(default)s)")
-    options = parser.parse_args(arguments)
-    try:
-        topics = GeneratedTopics(options.namespaces, options.topics, options.name_bytes)
-    except ValueError as error:
-        parser.error(str(error))
-    raise_file_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(ListBroker(topics), options.port))
-    return 0
-
-
-async def _run(broker: ListBroker, port: int) -> None:
+async def _run(broker: ListBroker) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    server = await asyncio.start_server(partial(serve, broker.answer), LOOPBACK, port, backlog=4096)
-    port = server.sockets[0].getsockname()[1]
-    broker.url = f"pulsar://{LOOPBACK}:{port}"
-    print(json.dumps({"listening": broker.url, "port": port}), flush=True)
+    server = await asyncio.start_server(partial(serve, broker.answer), LOOPBACK, 0, backlog=4096)
+    broker.url = f"pulsar://{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+    print(json.dumps({"listening": broker.url}), flush=True)
     await stopping.wait()
     server.close()
     print(json.dumps({"topic_questions": broker.questions, "max_open_questions": broker.most_open}), flush=True)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise_descriptor_limit()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(ListBroker(GeneratedTopics(*map(int, sys.argv[1:])))))

@@ -8,12 +8,11 @@ import asyncio
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from proxy.auth.failures import SettingFault
@@ -35,13 +34,13 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """Run `python -m <module> <arguments>` until the block ends; its output goes to `directory`."""
+    """Run `python -m <module> <arguments>` until the block ends; its output goes to `log` in `directory`."""
 
     def __init__(self, module: str, arguments: Sequence[str], directory: Path) -> None:
         self.module = module
-        self._output = directory / f"{module}.log"
+        self.log = directory / f"{module.rpartition('.')[2]}.log"
         paths = [str(_IMPORT_ROOT), os.environ.get("PYTHONPATH", "")]
-        with self._output.open("wb") as output:
+        with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", module, *arguments],
                 stdin=subprocess.DEVNULL,
@@ -50,19 +49,14 @@ class Child:
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
                 process_group=0,
             )
+        self.pid = self._process.pid
         self._memory = MemoryPaths(process=Path(f"/proc/{self.pid}"))
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     @property
     def running(self) -> bool:
@@ -81,16 +75,24 @@ class Child:
         deadline = asyncio.get_running_loop().time() + seconds
         while (line := self.find(key)) is None:
             if not self.running:
-                raise ChildFailed(f"{self.module} ended with code {self._process.returncode}\n{self.tail()}")
+                raise self.failed(f"ended with code {self._process.returncode}")
             if asyncio.get_running_loop().time() > deadline:
-                raise ChildFailed(f"{self.module} printed no {key!r} within {seconds:g} s\n{self.tail()}")
+                raise self.failed(f"printed no {key!r} within {seconds:g} s")
             await asyncio.sleep(_POLL_SECONDS)
         return line
 
+    def find(self, key: str) -> dict[str, Any] | None:
+        """Return the first line of JSON with `key` in the output so far, or None."""
+        for text in self.log.read_text(errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                line = json.loads(text)
+                if isinstance(line, dict) and key in line:
+                    return line
+        return None
+
     async def ended(self) -> int:
         """Wait until the process has ended, and return its exit code."""
-        loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
         descriptor = os.pidfd_open(self.pid)
         try:
             loop.add_reader(descriptor, ended.set)
@@ -100,25 +102,17 @@ class Child:
             os.close(descriptor)
         return self._process.wait()
 
-    def find(self, key: str) -> dict[str, Any] | None:
-        """Return the first line of JSON with `key` in the output so far, or None."""
-        for text in self._output.read_text(errors="replace").splitlines():
-            try:
-                line = json.loads(text)
-            except (ValueError, RecursionError):
-                continue
-            if isinstance(line, dict) and key in line:
-                return line
-        return None
+    def failed(self, what: str) -> ChildFailed:
+        """Return the exception that says what happened, and what the child printed last."""
+        return ChildFailed(f"{self.module} {what}\n{self.tail()}")
 
     def tail(self) -> str:
         """Return the last lines of the output."""
-        return "\n".join(self._output.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
 
     def stop(self) -> None:
         """End the process: SIGTERM, and SIGKILL if it takes longer than STOP_SECONDS."""
-        if self.running:
-            self._process.send_signal(signal.SIGTERM)
+        self._process.terminate()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -16,10 +16,9 @@ from typing import Final
 
 from protocol import commands
 from protocol.command_type import CommandType
-from protocol.frames import Frame
-from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.broker import LOOPBACK, READ_BYTES, serve
+from proxy.cli.demo.broker import LOOPBACK, commands_of, serve
+from proxy.config.config import Config
 
 MESSAGE_BYTES: Final = 8192
 PRODUCER_BYTES_PER_SECOND: Final = 200e3
@@ -37,12 +36,12 @@ _TOPIC: Final = "persistent://demo/overload/t-{}"
 class OverloadPlan:
     """A storm: producers and its least seconds; half of the bytes that they send leaves the broker.
 
-    `short_at` is the part of its memory from which the broker is short of memory.
+    `high_mark` is the part of its memory from which the broker is short of memory, as the proxy's own key has it.
     """
 
     producers: int
     seconds: float
-    short_at: float = 0.85
+    high_mark: float = Config.overload_memory_high_watermark.default
 
     @property
     def most_seconds(self) -> float:
@@ -64,10 +63,15 @@ class OverloadPlan:
         """The broker's memory: the storm, not slowed down, would fill much more."""
         return int(self.drained_per_second * self.seconds * 1.28)
 
+    @property
+    def under_way_bytes(self) -> int:
+        """The messages that no receipt has come for."""
+        return self.producers * MOST_PENDING * MESSAGE_BYTES
+
 
 @dataclass(slots=True)
 class OverloadTally:
-    """The counts of a storm."""
+    """The counts of a storm, and what the proxy's metrics said of pauses."""
 
     sent: int = 0
     arrived: int = 0
@@ -75,10 +79,17 @@ class OverloadTally:
     connections_lost: int = 0
     # Producers were held, and all of them have been released.
     is_released: bool = False
+    # The broker's memory.
+    most_bytes: float = 0.0
+    most_paused: int = 0
+    longest_pause_seconds: float = 0.0
+    paused_seconds: float = 0.0
+    drips: int = 0
+    seconds: float = 0.0
 
 
 class StoringBroker:
-    """A broker for producers only, and its web service; `most_bytes` is its memory at most."""
+    """A broker for producers only, and its web service."""
 
     def __init__(self, plan: OverloadPlan, tally: OverloadTally) -> None:
         self._plan = plan
@@ -90,7 +101,6 @@ class StoringBroker:
         self._drained_at: float | None = None
         # The number of each producer's next message.
         self._next: dict[int, int] = {}
-        self.most_bytes = 0.0
 
     async def start(self) -> tuple[int, int]:
         """Listen on free ports; return that for clients and that of the web service."""
@@ -110,8 +120,8 @@ class StoringBroker:
 
     def _store(self, count: int) -> None:
         self._stored = self.stored_bytes + (count if self._drained_at is not None else count / 2)
-        self.most_bytes = max(self.most_bytes, self._stored)
-        if self._drained_at is None and self._stored >= self._plan.short_at * self._plan.limit_bytes:
+        self._tally.most_bytes = max(self._tally.most_bytes, self._stored)
+        if self._drained_at is None and self._stored >= self._plan.high_mark * self._plan.limit_bytes:
             self._drained_at = self._loop.time()
 
     async def _tell(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -196,15 +206,11 @@ class StormProducer:
             await writer.drain()
 
     async def _read(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        decoder = FrameDecoder()
-        while data := await reader.read(READ_BYTES):
-            decoder.receive_data(data)
-            while isinstance(event := decoder.next_event(), Frame):
-                command = commands.decode_command(event.command)
-                if command.type == CommandType.SEND_RECEIPT:
-                    self._places.release()
-                elif command.type == CommandType.PING:
-                    writer.write(commands.PONG_FRAME)
+        async for command in commands_of(reader):
+            if command.type == CommandType.SEND_RECEIPT:
+                self._places.release()
+            elif command.type == CommandType.PING:
+                writer.write(commands.PONG_FRAME)
         raise ConnectionResetError("the connection ended before its producer")
 
 

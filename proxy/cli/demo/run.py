@@ -11,6 +11,7 @@ import signal
 import ssl
 import sys
 import tempfile
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -18,12 +19,13 @@ from typing import Final
 import uvloop
 
 from proxy.app.memory.budget import event_log, lists_on_disk
-from proxy.cli.demo.broker import LOOPBACK, raise_file_limit
+from proxy.cli.demo.broker import LOOPBACK
 from proxy.cli.demo.children import Child, ChildFailed, directory_for_lists, metrics, proxy_conf
 from proxy.cli.demo.names import GeneratedTopics
 from proxy.cli.demo.storm import Storm, StormPlan
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, mib, render
 from proxy.config.config import Config
+from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.native import DO_WITHOUT, INSTALL, native
 from proxy.relay.threads import missing_engine
 
@@ -39,17 +41,17 @@ SAMPLES_A_LINE: Final = 10
 _ERASE_LINE: Final = "\r\x1b[K"
 
 
-def run_demo(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace, _: Mapping[str, str]) -> int:
     """Run the demo and return its exit code."""
     try:
         topics = _checked(options)
     except ValueError as error:
         print(f"pulsar-proxy demo: {error}", file=sys.stderr)
         return BAD_OPTIONS
-    raise_file_limit()
+    raise_descriptor_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            return runner.run(_until_interrupted(options, topics))
+            return BROKEN if runner.run(_until_interrupted(options, topics)) else 0
         except asyncio.CancelledError:
             print("\ninterrupted", file=sys.stderr)
             return INTERRUPTED
@@ -78,24 +80,25 @@ def _checked(options: argparse.Namespace) -> GeneratedTopics:
         raise ValueError(f"--name-bytes: {error}") from error
 
 
-async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopics) -> int:
+async def _until_interrupted(options: argparse.Namespace, topics: GeneratedTopics) -> list[str]:
+    """Run the scenario that the options ask for, and return the promises that broke."""
     task = asyncio.current_task()
     assert task is not None
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
-    if options.overload:
-        from proxy.cli.demo.overload import run_overload
-
-        return await run_overload(options)
     with tempfile.TemporaryDirectory(prefix="pulsar-proxy-demo-") as directory, ExitStack() as children:
+        if options.overload:
+            from proxy.cli.demo.overload import run_overload
+
+            return await run_overload(options, Path(directory), children)
         demo = Demo(options, topics, Path(directory))
         await demo.start(children)
         if options.broker_only:
-            return await demo.serve_by_hand()
+            await demo.serve_by_hand()
         outcome = await demo.storm()
     accepts = options.accept_refusals
     print(f"\n{render(outcome, accept_refusals=accepts)}")
-    return BROKEN if broken_promises(outcome, accept_refusals=accepts) else 0
+    return broken_promises(outcome, accept_refusals=accepts)
 
 
 class Demo:
@@ -111,10 +114,8 @@ class Demo:
 
     async def start(self, children: ExitStack) -> None:
         """Start the broker, then the proxy; `children` ends them."""
-        options, topics = self._options, self._topics
-        sizes = {"port": 0, "namespaces": topics.namespaces, "topics": options.topics, "name-bytes": options.name_bytes}
-        arguments = [f"--{name}={value}" for name, value in sizes.items()]
-        self._broker = children.enter_context(Child("proxy.cli.demo.broker", arguments, self._directory))
+        options, sizes = self._options, (self._topics.namespaces, self._options.topics, self._options.name_bytes)
+        self._broker = children.enter_context(Child("proxy.cli.demo.broker", list(map(str, sizes)), self._directory))
         self._broker_url = (await self._broker.said("listening"))["listening"]
         keys = {
             "maxTopicListInFlightHeapMemSizeMB": options.heap_mb,
@@ -123,20 +124,20 @@ class Demo:
             "eventLogDirectory": self._event_log,
         }
         path = proxy_conf(self._directory, self._broker_url, options.connections, **keys)
-        settings = {key.strip(): value.strip() for key, _, value in (word.partition("=") for word in options.set)}
         given = [f"--set={word}" for word in options.set]
         if missing := missing_engine(native()):
             print(f"{missing}: the proxy runs {DO_WITHOUT}", file=sys.stderr)
             given.append(DO_WITHOUT)
         self._proxy = children.enter_context(Child("proxy", ["serve", f"--config={path}", *given], self._directory))
         self._web_port = (await self._proxy.said("web_port"))["web_port"]
+        settings = {key.strip(): value.strip() for key, _, value in (word.partition("=") for word in options.set)}
         self._config = Config.load(path, os.environ, settings, without_extension=bool(missing))
+        port = "port"
         if self._config.service_port_tls is not None:
-            self._tls = _trust(self._config)
-        port = "port" if self._tls is None else "tls_port"
+            self._tls, port = _trust(self._config), "tls_port"
         self._port = (await self._proxy.said(port))[port]
 
-    async def serve_by_hand(self) -> int:
+    async def serve_by_hand(self) -> None:
         """Say where everything is, and wait until a child ends; raises ChildFailed then."""
         broker, proxy, topics = self._broker, self._proxy, self._topics
         scheme = "pulsar" if self._tls is None else "pulsar+ssl"
@@ -151,16 +152,14 @@ class Demo:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             for end in ends:
                 end.cancel()
-        ended = proxy if broker.running else broker
-        raise ChildFailed(f"{ended.module} ended\n{ended.tail()}")
+        raise (proxy if broker.running else broker).failed("ended")
 
     async def storm(self) -> Outcome:
         """Let the clients ask, and return the figures; the children have ended then."""
         options, proxy, config, loop = self._options, self._proxy, self._config, asyncio.get_running_loop()
         sizes = (options.connections, options.requests, options.topics, options.slow_share, options.late_seconds)
         plan = StormPlan(*sizes)
-        names = [self._topics.namespace(number) for number in range(self._topics.namespaces)]
-        storm = Storm(plan, names, self._tls)
+        storm = Storm(plan, [self._topics.namespace(number) for number in range(self._topics.namespaces)], self._tls)
         await asyncio.sleep(SETTLE_SECONDS)
         idle, high_water = proxy.resident_bytes(), proxy.peak_resident_bytes()
         print(f"{plan.connections:,} clients connect and request {plan.requests} topic lists each", flush=True)
@@ -178,18 +177,17 @@ class Demo:
         proxy.stop()
         self._broker.stop()
         seen = await self._broker.said("topic_questions")
+        beside = {"event log": sum(line.limit_bytes for line in event_log(config)), "disk": lists_on_disk(config)}
         return Outcome(
-            plan=plan,
-            tally=storm.tally,
-            heap_bytes=options.heap_mb * MIB,
-            direct_bytes=options.direct_mb * MIB,
+            plan,
+            storm.tally,
+            limits=(options.heap_mb * MIB, options.direct_mb * MIB),
             idle_bytes=idle,
             peak_bytes=max(idle, sampled, raised if raised > high_water else 0),
-            storm_seconds=seconds,
+            seconds=seconds,
             broker_questions=seen["topic_questions"],
             broker_most_outstanding=seen["max_open_questions"],
-            event_log_bytes=sum(line.limit_bytes for line in event_log(config)),
-            disk_bytes=lists_on_disk(config),
+            beside={name: size for name, size in beside.items() if size},
             lists_on_disk=moved,
         )
 

@@ -15,7 +15,7 @@ from typing import Final
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ProtocolError, ServerError
-from protocol.frames import HEAD_BYTES, HEADER_BYTES, read_head, read_sizes
+from protocol.frames import HEAD_BYTES, HEADER_BYTES, FrameHead, read_head, read_sizes
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import CountingScanner
 
@@ -33,11 +33,6 @@ class StormPlan:
     topics: int
     slow_share: float
     late_seconds: float
-
-    @property
-    def slow_connections(self) -> int:
-        """The number of connections that read late."""
-        return round(self.connections * self.slow_share)
 
     def slow(self, number: int) -> bool:
         """Return whether connection `number` reads late; late connections are spread evenly."""
@@ -68,11 +63,11 @@ class StormClient:
     """A client of the storm: call `connect`, then `ask`."""
 
     def __init__(self, storm: "Storm", namespace: str, *, late: bool) -> None:
-        self._storm = storm
+        self._plan = storm.plan
+        self._tally = storm.tally
         self._namespace = namespace
         self._late = late
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def connect(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
         """Connect, and wait for CONNECTED; raises OSError or EOFError."""
@@ -84,11 +79,10 @@ class StormClient:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
             await asyncio.get_running_loop().sock_connect(sock, address)
             name = None if tls is None else address[0]
-            reader, writer = await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name)
+            self._streams = reader, writer = await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name)
         except BaseException:
             sock.close()
             raise
-        self._reader, self._writer = reader, writer
         writer.write(commands.connect_lookup("storm"))
         size, _ = read_sizes(await reader.readexactly(HEADER_BYTES), 0)
         command = commands.decode_command(await reader.readexactly(size - HEADER_BYTES))
@@ -97,74 +91,76 @@ class StormClient:
 
     async def ask(self) -> None:
         """Send all requests at once, and count the answers; a late client begins to read after the plan's delay."""
-        plan, tally, reader, writer = self._storm.plan, self._storm.tally, self._reader, self._writer
-        asked = set(range(1, plan.requests + 1))
-        began = asyncio.get_running_loop().time()
+        asked = set(range(1, self._plan.requests + 1))
         try:
-            if reader is None or writer is None or writer.is_closing():
+            if self._streams is None or (writer := self._streams[1]).is_closing():
                 return
+            began = asyncio.get_running_loop().time()
             if self._late:
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
             writer.write(b"".join(_topic_list_request(request_id, self._namespace) for request_id in sorted(asked)))
             if self._late:
-                await asyncio.sleep(plan.late_seconds)
+                await asyncio.sleep(self._plan.late_seconds)
                 if not writer.is_closing():
                     writer.transport.resume_reading()  # type: ignore[attr-defined]
             while asked:
-                await self._take(reader, writer, asked, began)
+                asked.discard(await self._taken(asked))
+                self._waited(asyncio.get_running_loop().time() - began)
         except (OSError, EOFError):
             self.close()
         except ProtocolError:
-            tally.wrong += len(asked)
+            self._tally.wrong += len(asked)
             asked.clear()
             self.close()
         finally:
-            tally.lost += len(asked)
+            self._tally.lost += len(asked)
 
-    async def _take(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, asked: set[int], began: float
-    ) -> None:
-        """Read a frame; the body of a list is counted in chunks and never whole."""
-        plan, tally = self._storm.plan, self._storm.tally
-        first = await reader.readexactly(HEADER_BYTES)
-        frame_bytes, _ = read_sizes(first, 0)
-        first += await reader.readexactly(min(frame_bytes, HEAD_BYTES) - HEADER_BYTES)
-        head = read_head(first)
-        if head.command_type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE:
-            scanner = CountingScanner(head.rest_bytes)
-            scanner.feed(bytearray(first[head.rest_offset :]))
-            left = frame_bytes - len(first)
-            while left:
-                piece = await reader.readexactly(min(left, _CHUNK_BYTES))
-                tally.received_bytes += len(piece)
-                left -= len(piece)
-                scanner.feed(bytearray(piece))
-            if head.request_id in asked and scanner.topic_count == plan.topics:
-                tally.answered += 1
-                tally.largest_answer_bytes = max(tally.largest_answer_bytes, frame_bytes)
-            else:
-                tally.wrong += 1
-            request_id = head.request_id
-        else:
+    async def _taken(self, asked: set[int]) -> int:
+        """Read frames up to the answer of a request, and return its id."""
+        assert self._streams is not None
+        reader, writer = self._streams
+        while True:
+            first = await reader.readexactly(HEADER_BYTES)
+            frame_bytes, _ = read_sizes(first, 0)
+            first += await reader.readexactly(min(frame_bytes, HEAD_BYTES) - HEADER_BYTES)
+            head = read_head(first)
+            if head.command_type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE:
+                is_right = await self._is_whole(head, first, frame_bytes) and head.request_id in asked
+                self._tally.answered += is_right
+                self._tally.wrong += not is_right
+                return head.request_id or 0
             rest = await reader.readexactly(frame_bytes - len(first))
             command = commands.decode_command((first + rest)[HEADER_BYTES:])
-            request_id = command.error.request_id
             if command.type == CommandType.PING:
                 writer.write(commands.PONG_FRAME)
-            if command.type != CommandType.ERROR or request_id not in asked:
-                return
-            tally.refusals[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
-        if request_id is not None:
-            asked.discard(request_id)
-        waited = asyncio.get_running_loop().time() - began
-        tally.longest_wait_seconds = max(tally.longest_wait_seconds, waited)
+            if command.type == CommandType.ERROR and command.error.request_id in asked:
+                self._tally.refusals[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
+                return int(command.error.request_id)
+
+    async def _is_whole(self, head: FrameHead, first: bytes, frame_bytes: int) -> bool:
+        """Read a list in chunks, never whole, and return whether it has all topics."""
+        assert self._streams is not None
+        tally, left = self._tally, frame_bytes - len(first)
+        scanner = CountingScanner(head.rest_bytes)
+        scanner.feed(bytearray(first[head.rest_offset :]))
+        while left:
+            piece = await self._streams[0].readexactly(min(left, _CHUNK_BYTES))
+            tally.received_bytes += len(piece)
+            left -= len(piece)
+            scanner.feed(bytearray(piece))
+        tally.largest_answer_bytes = max(tally.largest_answer_bytes, frame_bytes)
+        return scanner.topic_count == self._plan.topics
+
+    def _waited(self, seconds: float) -> None:
+        tally = self._tally
+        tally.longest_wait_seconds = max(tally.longest_wait_seconds, seconds)
         if not self._late:
-            tally.longest_quick_wait_seconds = max(tally.longest_quick_wait_seconds, waited)
+            tally.longest_quick_wait_seconds = max(tally.longest_quick_wait_seconds, seconds)
 
     def close(self) -> None:
         """Abort the connection."""
-        if self._writer is not None:
-            self._writer.transport.abort()
+        if self._streams is not None:
+            self._streams[1].transport.abort()
 
 
 class Storm:

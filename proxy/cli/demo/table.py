@@ -4,8 +4,8 @@ Rule: these are pure functions of figures. The promise is the bound of docs/memo
 proxy may grow in any storm of topic lists.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from proxy.cli.demo.storm import StormPlan, StormTally
@@ -18,21 +18,21 @@ _MOST_REFUSALS_SHOWN: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of a storm; `idle_bytes` and `peak_bytes` are the proxy's resident memory before it and at most."""
+    """The figures of a storm; `idle_bytes` and `peak_bytes` are the proxy's resident memory before it and at most.
+
+    `limits` are heap and direct memory in bytes. `beside` are the parts of the budget for the event log and for lists
+    on their way to and from the disk, where there are such; `lists_on_disk` is None without a directory.
+    """
 
     plan: StormPlan
     tally: StormTally
-    heap_bytes: int
-    direct_bytes: int
+    limits: tuple[int, int]
     idle_bytes: int
     peak_bytes: int
-    storm_seconds: float
+    seconds: float
     broker_questions: int
     broker_most_outstanding: int
-    # The budget of the event log, if there is one (`proxy/app/memory/budget.py`).
-    event_log_bytes: int = 0
-    # The budget of lists on their way to and from the disk, and the lists that moved there; None: no directory.
-    disk_bytes: int = 0
+    beside: Mapping[str, int] = field(default_factory=dict)
     lists_on_disk: int | None = None
 
     @property
@@ -43,9 +43,8 @@ class Outcome:
     @property
     def allowed_bytes(self) -> int:
         """The promised bound of the growth."""
-        limits = int(_LIMIT_FACTOR * (self.heap_bytes + self.direct_bytes))
-        answers = 2 * self.tally.largest_answer_bytes
-        return limits + CONNECTION_BYTES * self.plan.connections + answers + self.event_log_bytes + self.disk_bytes
+        answers = CONNECTION_BYTES * self.plan.connections + 2 * self.tally.largest_answer_bytes
+        return int(_LIMIT_FACTOR * sum(self.limits)) + answers + sum(self.beside.values())
 
 
 def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[str]:
@@ -65,31 +64,31 @@ def broken_promises(outcome: Outcome, *, accept_refusals: bool = False) -> list[
 def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
     """Return the table and the verdict as text."""
     plan, tally = outcome.plan, outcome.tally
-    log = f" + event log {mib(outcome.event_log_bytes)}" if outcome.event_log_bytes else ""
-    disk = f" + disk {mib(outcome.disk_bytes)}" if outcome.disk_bytes else ""
-    allowed = f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{log}{disk}"
-    late = f"{plan.slow_connections:,} begin to read after {plan.late_seconds:g} s"
-    most = f"at most {outcome.broker_most_outstanding:,} at once"
+    beside = "".join(f" + {name} {mib(size)}" for name, size in outcome.beside.items())
+    slow = sum(map(plan.slow, range(plan.connections)))
+    heap, direct = map(mib, outcome.limits)
     rows = [
-        ("connections", f"{plan.connections:,}, of which {late}"),
+        ("connections", f"{plan.connections:,}, of which {slow:,} begin to read after {plan.late_seconds:g} s"),
         ("requests", f"{tally.expected:,}, all at once"),
         ("answers", f"{tally.answered:,}"),
         ("refused", f"{tally.refused:,}"),
         *(("", f"{count} x {text}") for text, count in tally.refusals.most_common(_MOST_REFUSALS_SHOWN)),
         ("lost", f"{tally.lost:,}"),
         ("wrong", f"{tally.wrong:,}"),
-        ("received", f"{mib(tally.received_bytes)} in {outcome.storm_seconds:.1f} s"),
+        ("received", f"{mib(tally.received_bytes)} in {outcome.seconds:.1f} s"),
         ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
         ("of a quick client", f"{tally.longest_quick_wait_seconds:.1f} s"),
         ("lists that went to disk", "no directory" if outcome.lists_on_disk is None else f"{outcome.lists_on_disk:,}"),
-        ("requests to broker", f"{outcome.broker_questions:,} in all, {most}"),
+        ("requests to broker",
+         f"{outcome.broker_questions:,} in all, at most {outcome.broker_most_outstanding:,} at once"),
         ("all answers together", mib(tally.expected * tally.largest_answer_bytes)),
-        ("limits", f"heap {mib(outcome.heap_bytes)} + direct {mib(outcome.direct_bytes)}"),
+        ("limits", f"heap {heap} + direct {direct}"),
         ("proxy at rest", mib(outcome.idle_bytes)),
         ("proxy at most", mib(outcome.peak_bytes)),
         ("growth", mib(outcome.growth_bytes)),
-        ("allowed", allowed),
-    ]
+        ("allowed",
+         f"{mib(outcome.allowed_bytes)} = 1.15 x limits + 8 KiB x connections + 2 x largest answer{beside}"),
+    ]  # fmt: skip
     kept = "every request answered or refused" if accept_refusals else "every request answered"
     broken = broken_promises(outcome, accept_refusals=accept_refusals)
     return table(rows, broken, f"The promise held: {kept}, memory within its bound.")

@@ -37,7 +37,7 @@ class ClientKeys:
         better="requests count until their answers; upstream counts a request only until it has begun",
     )  # fmt: skip
     max_concurrent_lookup_request_mb = Key(
-        "maxConcurrentLookupRequestMB", 32, whole(-1, 1_048_576), section=CLIENTS, unit="MiB",
+        "maxConcurrentLookupRequestMB", 16, whole(-1, 1_048_576), section=CLIENTS, unit="MiB",
         doc="Memory for the commands of lookup-mode requests in progress, beside their number (KIP-72). While it is "
         "used up, clients with further commands are not read, and have turns by network; a quarter more is for clients "
         "with fewer than 2 requests outstanding. -1 or 0: no limit of bytes.",

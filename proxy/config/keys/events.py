@@ -1,7 +1,7 @@
 """Keys of the event log: an event for each topic list, for the pipeline."""
 
 from proxy.config.keys.key import Key, choice, secret_text, text, whole
-from proxy.config.keys.units import HOUR_MILLIS, MIB, MILLIS
+from proxy.config.keys.units import MIB
 
 EVENTS = "Event log"
 LEAST_SALT_BYTES = 16
@@ -52,10 +52,6 @@ class EventKeys:
         "eventLogBufferMB", 8, whole(1, 1024), section=EVENTS, unit=MIB,
         doc="Memory for events that a sink has not written yet, for each sink. Events that do not fit are dropped "
         "and counted.",
-    )  # fmt: skip
-    event_log_file_max_age_millis = Key(
-        "eventLogFileMaxAgeMillis", 60_000, whole(1000, 24 * HOUR_MILLIS), section=EVENTS, unit=MILLIS,
-        doc="Age at which a file is finished and the next begun; the pipeline reads only finished files.",
     )  # fmt: skip
     event_log_files_max_total_mb = Key(
         "eventLogFilesMaxTotalMB", 1024, whole(0, 1_073_741_824), section=EVENTS, unit=MIB,

@@ -89,11 +89,6 @@ class HttpKeys:
         "metricsServletTimeoutMs", 30_000, limit(HOUR_MILLIS), since="pulsar", section=HTTP, unit=MILLIS,
         doc="Time limit for the proxy's own pages, such as /metrics; then the client gets 503. 0: an hour.",
     )  # fmt: skip
-    web_service_page_reuse_millis = Key(
-        "webServicePageReuseMillis", 1000, whole(0, 60_000), section=HTTP, unit=MILLIS, dynamic=True,
-        doc="For how long clients share the content of /metrics, /proxy-stats, /config and the look for statusFilePath "
-        "once it is made; 0: only clients that ask while it is made share it. Access is checked for each request.",
-    )  # fmt: skip
     http_lookup_ports = Key(
         "httpLookupPorts", (), port_numbers(), section=HTTP,
         doc="Ports for clients whose service URL is this web port: each broker gets a port, which answers to HTTP "

@@ -13,11 +13,11 @@ class SocketKeys:
         "clientSocketSendBufferBytes", 262_144, whole(0, 1 << 30), section=SOCKETS, unit=BYTES, dynamic=True,
         doc="Largest kernel send buffer of a lookup connection, charged to the cgroup; the kernel doubles the size. "
         "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). The receive "
-        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is four times as "
+        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is twice as "
         "large. 0: the kernel's choice, and 1 MiB for the latter.",
     )  # fmt: skip
     client_socket_send_memory_mb = Key(
-        "clientSocketSendMemoryMB", 512, whole(-1, 1 << 20), section=SOCKETS, unit=MIB, dynamic=True,
+        "clientSocketSendMemoryMB", 256, whole(-1, 1 << 20), section=SOCKETS, unit=MIB, dynamic=True,
         doc="Memory that the kernel's send buffers of all lookup-mode connections may take beyond 32 KiB each. Answers "
         "that find none wait a moment, and are then written with a smaller buffer. -1 or 0: no bound in sum, each "
         "connection has clientSocketSendBufferBytes from its start; so it is, too, where that is no more.",
@@ -33,12 +33,6 @@ class SocketKeys:
         "(TCP_NOTSENT_LOWAT), on both sides of a relay from its start. 0: the kernel's choice, up to "
         "net.ipv4.tcp_wmem for each side.",
     )  # fmt: skip
-    relay_receive_buffer_bytes = Key(
-        "relayReceiveBufferBytes", 0, whole(0, 1 << 30), section=SOCKETS, unit=BYTES,
-        doc="Kernel receive buffer of a relay's socket towards its broker, set before it connects; the kernel doubles "
-        "the size. A bound for what a stalled consumer holds, and for the throughput of far brokers (docs/memory.md). "
-        "0: the kernel's choice, up to net.ipv4.tcp_rmem.",
-    )  # fmt: skip
     relay_memory_pool_mb = Key(
         "relayMemoryPoolMB", 128, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
         doc="Memory for bytes that relays have read and their receivers have not taken, in all (KIP-72). While it is "
@@ -46,7 +40,7 @@ class SocketKeys:
         "-1 or 0: no pool, each relay holds up to relayBufferBytes in each direction.",
     )  # fmt: skip
     relay_socket_memory_mb = Key(
-        "relaySocketMemoryMB", 512, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
+        "relaySocketMemoryMB", 384, whole(-1, 1 << 20), section=SOCKETS, unit=MIB,
         doc="Memory that the kernel may hold for all relayed sockets, both sides. From half of it on windows of "
         "relays that stand still are narrowed, and none is widened; above it those that hold most and stand still are "
         "ended. A relay begins with a narrow window towards its broker, until the client has taken 1 MiB. -1 or 0: no "

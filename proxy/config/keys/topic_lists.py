@@ -88,9 +88,10 @@ class TopicListKeys:
     topic_list_write_min_bytes_per_second = Key(
         "topicListWriteMinBytesPerSecond", 32_768, whole(0, LARGEST), section=TOPIC_LISTS, unit="bytes/s",
         dynamic=True,
-        doc="A client that receives its answer, or sends a large request, more slowly than this over 10 s is closed, "
-        "but only while other requests wait for its memory. Slower than 128 KiB/s over 2 s: only where slow clients "
-        "hold more than a quarter of direct memory beside their share, and quick ones come. 0: never.",
+        doc="A client that receives its answer more slowly than this over 10 s is closed, but only while other "
+        "requests wait for its memory; a large request that comes more slowly is refused then. Slower than "
+        "128 KiB/s over 2 s: only where slow clients hold more than a quarter of direct memory beside their share, and "
+        "quick ones come. 0: never.",
     )  # fmt: skip
     topic_list_unproven_readers_memory_percent = Key(
         "topicListUnprovenReadersMemoryPercent", 50, whole(1, 100), section=TOPIC_LISTS, unit="%", dynamic=True,

@@ -1,32 +1,63 @@
 """The body of a list that may move to disk while it is being written to its readers."""
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from limiter.permit import Permit
-from proxy.net.spill.judge import ListReader, ReaderWindow
 from proxy.net.spill.read_back import Arrived, DiskRead, ReadBack
 
 if TYPE_CHECKING:
     from proxy.net.spill.file import SpillFile
 
 
-class ListInMemory(Protocol):
-    """A list's bytes in memory (`proxy.requests.topic_lists.bodies`), as `proxy.net.pump.Body` and to be copied."""
+class Body(Protocol):
+    """The bytes of an answer that follow its prefix (`proxy.requests.topic_lists.bodies`)."""
 
     size: int
 
     def write(self, fd: int, prefix: memoryview, position: int) -> int:
-        """Write once; see `proxy.net.pump.Body`."""
+        """Write once, the rest of the prefix first; returns how many bytes the socket took, never 0.
+
+        `position` is that of the next byte of the body, below 0 as long as there is a prefix. Raises OSError.
+        """
 
     def read(self, position: int, count: int) -> memoryview:
-        """Return bytes for a transport; see `proxy.net.pump.Body`."""
+        """Return up to `count` bytes from `position`, at least one, for a transport that copies them at once.
+
+        The caller has copied all bytes before `position`. Raises OSError.
+        """
+
+
+class ListInMemory(Body, Protocol):
+    """A list's bytes in memory, which may be copied to disk."""
 
     def copy(self, position: int, buffer: memoryview) -> int:
         """Copy bytes from `position` into `buffer`, without an effect on readers; return how many. Raises OSError."""
 
     def close(self) -> None:
         """Release the memory; nothing is read any more."""
+
+
+class ListReader:
+    """A list on its way to one socket."""
+
+    __slots__ = ("position", "queued")
+
+    def __init__(self, position: int = 0) -> None:
+        self.position = position
+        # The socket may have room, and the proxy has not come to it yet.
+        self.queued = False
+
+
+class ReaderWindow:
+    """The positions of a list's readers when a window began, and whether all were slow in the window before."""
+
+    __slots__ = ("began", "positions", "slow")
+
+    def __init__(self, began: float, readers: Iterable[ListReader], *, slow: bool = False) -> None:
+        self.began = began
+        self.slow = slow
+        self.positions = {reader: reader.position for reader in readers}
 
 
 class SpillableBody:

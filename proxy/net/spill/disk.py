@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 # The beginning of a file's name for the moment in which the file has a name.
 NAME_PREFIX: Final = "pulsar-proxy-list-"
@@ -29,37 +29,18 @@ class DiskRoom(NamedTuple):
     total: int
 
 
-class SpillDisk(Protocol):
-    """A place for files without names. All methods may block, and raise OSError; each may be called in any thread."""
-
-    def create(self) -> int:
-        """Return the descriptor of a new, empty file that no other process can open."""
-
-    def write(self, fd: int, piece: memoryview, position: int) -> None:
-        """Write all of `piece`; return when the bytes are on the disk and no longer in the page cache."""
-
-    def read(self, fd: int, position: int, count: int) -> bytes:
-        """Return exactly `count` bytes."""
-
-    def close(self, fd: int) -> None:
-        """Close the file, which ends it."""
-
-    def room(self) -> DiskRoom:
-        """Return the room on the file system."""
-
-    def shut(self) -> None:
-        """Close the directory."""
-
-
 class DirectoryDisk:
-    """Files in the directory that `directory` is a descriptor of."""
+    """A place for files without names: the directory that `directory` is a descriptor of.
+
+    All methods may block, and raise OSError; each may be called in any thread.
+    """
 
     def __init__(self, directory: int) -> None:
         self._directory = directory
         self._sync = _range_sync()
 
     def create(self) -> int:
-        """Return the descriptor of a new file that has no name."""
+        """Return the descriptor of a new, empty file that no other process can open."""
         fd = self._unnamed()
         if fd < 0:
             fd = self._unlinked()
@@ -92,7 +73,7 @@ class DirectoryDisk:
         return fd
 
     def write(self, fd: int, piece: memoryview, position: int) -> None:
-        """Write all of `piece`, wait for the disk, and drop the pages."""
+        """Write all of `piece`; return when the bytes are on the disk and no longer in the page cache."""
         start, count = position, len(piece)
         while len(piece):
             written = os.pwrite(fd, piece, position)

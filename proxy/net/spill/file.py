@@ -6,9 +6,9 @@ from contextlib import suppress
 from typing import TypeVar
 
 from proxy.core.threads import NoThread
-from proxy.net.spill.disk import SpillDisk
+from proxy.net.spill.disk import DirectoryDisk
 from proxy.net.spill.space import SpaceReservation, SpillSpace
-from proxy.net.spill.workers import Workers
+from proxy.net.spill.workers import WorkerThreads
 
 T = TypeVar("T")
 
@@ -20,10 +20,10 @@ class SpillFile:
 
     def __init__(
         self,
-        disk: SpillDisk,
+        disk: DirectoryDisk,
         space: SpillSpace,
         reservation: SpaceReservation,
-        closers: Workers,
+        closers: WorkerThreads,
         start: int,
         on_closed: Callable[[], None],
     ) -> None:
@@ -38,18 +38,18 @@ class SpillFile:
         # Calls in threads, which have the descriptor: the kernel gives the number of a closed one to the next socket.
         self._calls = 0
 
-    def create(self, workers: Workers) -> "asyncio.Future[None]":
+    def create(self, workers: WorkerThreads) -> "asyncio.Future[None]":
         """Make the file."""
         return self._run(workers, self._create)
 
-    def write(self, workers: Workers, piece: memoryview, position: int) -> "asyncio.Future[None]":
+    def write(self, workers: WorkerThreads, piece: memoryview, position: int) -> "asyncio.Future[None]":
         """Write the bytes of the list that begin at `position`."""
         disk, fd, offset = self._disk, self._fd, position - self.start
         written = self._run(workers, lambda: disk.write(fd, piece, offset))
         written.add_done_callback(lambda done: self._written(done, len(piece)))
         return written
 
-    def read(self, workers: Workers, position: int, count: int) -> "asyncio.Future[bytes]":
+    def read(self, workers: WorkerThreads, position: int, count: int) -> "asyncio.Future[bytes]":
         """Read `count` bytes of the list from `position`."""
         disk, fd, offset = self._disk, self._fd, position - self.start
         return self._run(workers, lambda: disk.read(fd, offset, count))
@@ -67,7 +67,7 @@ class SpillFile:
         if not done.cancelled() and done.exception() is None:
             self._space.written(self._reservation, count)
 
-    def _run(self, workers: Workers, call: Callable[[], T]) -> "asyncio.Future[T]":
+    def _run(self, workers: WorkerThreads, call: Callable[[], T]) -> "asyncio.Future[T]":
         future = workers.run(call)
         # The caller may be cancelled; the thread is not, so the count must follow the thread.
         self._calls += 1

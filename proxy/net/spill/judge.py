@@ -10,11 +10,11 @@ Rules:
 - Time in which the proxy stood still does not count.
 """
 
-from collections.abc import Collection, Hashable, Iterable
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from collections.abc import Iterable
+from typing import Final
 
-if TYPE_CHECKING:
-    from proxy.net.spill.space import SpillSpace
+from proxy.net.spill.body import ListReader, ReaderWindow, SpillableBody
+from proxy.net.spill.space import SpillSpace
 
 WINDOW_SECONDS: Final = 0.25
 SWEEP_SECONDS: Final = 0.125
@@ -26,55 +26,6 @@ MOST_SHARE_BYTES: Final = 256 * 1024
 LEAST_REST_BYTES: Final = 16 * 1024
 
 
-class ListReader(Protocol):
-    """A list on its way to one socket."""
-
-    position: int
-    # The socket may have room, and the proxy has not come to it yet.
-    queued: bool
-
-
-R = TypeVar("R", bound="JudgedList")
-
-
-class JudgedList(Protocol):
-    """A list in memory that may move to disk."""
-
-    window: "ReaderWindow | None"
-
-    @property
-    def readers(self) -> Collection[ListReader]:
-        """Return the readers that have begun."""
-
-    @property
-    def rest_bytes(self) -> int:
-        """Return the bytes that a move would write."""
-
-    @property
-    def memory_bytes(self) -> int:
-        """Return the memory that a move would free."""
-
-    @property
-    def key(self) -> Hashable:
-        """Return the fairness key that holds the list's memory."""
-
-
-class ReaderWindow:
-    """The positions of a list's readers when a window began, and whether all were slow in the window before."""
-
-    __slots__ = ("began", "positions", "slow")
-
-    def __init__(self, began: float, readers: Iterable[ListReader], *, slow: bool = False) -> None:
-        self.began = began
-        self.slow = slow
-        self.positions = {reader: reader.position for reader in readers}
-
-    def taken(self, reader: ListReader) -> int:
-        """Return the bytes that `reader` took since; a reader that began since has not had a whole window."""
-        before = self.positions.get(reader)
-        return MOST_SHARE_BYTES if before is None else reader.position - before
-
-
 class SpillJudge:
     """Look at all lists in memory, eight times a second."""
 
@@ -82,13 +33,13 @@ class SpillJudge:
         self._looked_at: float | None = None
         self._time = 0.0
 
-    def look(self, now: float, lists: Iterable[R]) -> list[R]:
+    def look(self, now: float, lists: Iterable[SpillableBody]) -> list[SpillableBody]:
         """Return the lists whose readers were all slow in their last window; begin new windows where one has ended."""
         if self._looked_at is not None:
             self._time += min(now - self._looked_at, LONGEST_STEP_SECONDS)
         self._looked_at = now
-        judged: list[tuple[R, ReaderWindow]] = []
-        slow: list[R] = []
+        judged: list[tuple[SpillableBody, ReaderWindow]] = []
+        slow: list[SpillableBody] = []
         readers = taken = 0
         for each in lists:
             window = each.window
@@ -97,7 +48,7 @@ class SpillJudge:
             elif self._time - window.began >= WINDOW_SECONDS:
                 judged.append((each, window))
                 readers += max(1, len(each.readers))
-                taken += sum(window.taken(reader) for reader in each.readers)
+                taken += sum(_taken(window, reader) for reader in each.readers)
             elif window.slow:
                 slow.append(each)
         share = quick_share(readers, taken)
@@ -112,10 +63,16 @@ class SpillJudge:
         """Return the window of a list whose client is known to be slow: the list may move at the next look."""
         return ReaderWindow(self._time, (), slow=True)
 
-    def _is_slow(self, judged: JudgedList, window: ReaderWindow, share: int) -> bool:
+    def _is_slow(self, judged: SpillableBody, window: ReaderWindow, share: int) -> bool:
         if not judged.rest_bytes or max(judged.rest_bytes, judged.memory_bytes) < LEAST_REST_BYTES:
             return False
-        return all(not reader.queued and window.taken(reader) < share for reader in judged.readers)
+        return all(not reader.queued and _taken(window, reader) < share for reader in judged.readers)
+
+
+def _taken(window: ReaderWindow, reader: ListReader) -> int:
+    """Return the bytes that `reader` took since; a reader that began since has not had a whole window."""
+    before = window.positions.get(reader)
+    return MOST_SHARE_BYTES if before is None else reader.position - before
 
 
 def quick_share(readers: int, taken: int) -> int:
@@ -123,6 +80,6 @@ def quick_share(readers: int, taken: int) -> int:
     return min(MOST_SHARE_BYTES, max(LEAST_SHARE_BYTES, taken // max(1, readers) // 2))
 
 
-def in_order(slow: Iterable[R], space: "SpillSpace") -> list[R]:
+def in_order(slow: Iterable[SpillableBody], space: SpillSpace) -> list[SpillableBody]:
     """Return slow lists in the order in which they move: keys with least on the disk first, then large ones."""
     return sorted(slow, key=lambda each: (space.held_by(each.key), -each.rest_bytes))

@@ -12,10 +12,10 @@ from typing import Final
 from proxy.core.counters import Counters, counter, gauge
 from proxy.core.tasks import TaskScope
 from proxy.net.spill.body import SpillableBody
-from proxy.net.spill.disk import SpillDisk
+from proxy.net.spill.disk import DirectoryDisk
 from proxy.net.spill.file import SpillFile
 from proxy.net.spill.space import Kept, SpaceReservation, SpillSpace, leaves_enough
-from proxy.net.spill.workers import Workers
+from proxy.net.spill.workers import WorkerThreads
 
 MOVES_AT_ONCE: Final = 2
 STEP_BYTES: Final = 1024 * 1024
@@ -32,9 +32,9 @@ class ListMoves:
 
     def __init__(
         self,
-        disk: SpillDisk,
+        disk: DirectoryDisk,
         space: SpillSpace,
-        workers: Workers,
+        workers: WorkerThreads,
         counters: Counters,
         on_kept: Callable[[Kept, str], None],
         on_free: Callable[[], None],

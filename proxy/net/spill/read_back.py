@@ -13,7 +13,7 @@ from proxy.core.counters import Counters, counter, gauge
 
 if TYPE_CHECKING:
     from proxy.net.spill.file import SpillFile
-    from proxy.net.spill.workers import Workers
+    from proxy.net.spill.workers import WorkerThreads
 
 READ_BACK_BYTES: Final = 8 * 1024 * 1024
 LARGEST_READ_BYTES: Final = 256 * 1024
@@ -73,7 +73,7 @@ class ReadBack:
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        workers: "Workers",
+        workers: "WorkerThreads",
         counters: Counters,
         on_failed: Callable[[BaseException], None],
         limit: int = READ_BACK_BYTES,

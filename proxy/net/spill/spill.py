@@ -5,23 +5,24 @@ The clock runs only while there are lists that could move. Without `topicListSpi
 
 import asyncio
 import math
-import resource
 from collections import deque
-from typing import Final, NamedTuple, Protocol, Self
+from collections.abc import Callable
+from typing import Final, NamedTuple, Self
 
 from limiter.permit import Permit
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.counters import Counters, counter_by
+from proxy.core.descriptors import descriptor_limit
 from proxy.core.log import LinePace, Logger
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.directory import open_directory
-from proxy.net.spill.disk import SpillDisk
+from proxy.net.spill.disk import DirectoryDisk
 from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge, in_order
 from proxy.net.spill.moves import MOVED_LISTS, MOVES_AT_ONCE, WRITTEN_BYTES, ListMoves
 from proxy.net.spill.read_back import READERS, ReadBack
 from proxy.net.spill.space import MOST_FILES, Kept, SpillSpace
-from proxy.net.spill.workers import Workers, WorkerThreads
+from proxy.net.spill.workers import WorkerThreads
 
 MIB: Final = 1024 * 1024
 # After a failure of the disk no list is moved for this long: each would fail, and each costs a step of writing.
@@ -47,14 +48,6 @@ _KEYS: Final = {
 KEPT: Final = counter_by("reason", "spill_kept", "Times that a slow reader's list stayed in memory, by reason.", Kept)
 
 
-class DirectMemory(Protocol):
-    """The memory that slow readers hold (`proxy.net.write_watch.WriteWatch`)."""
-
-    @property
-    def short(self) -> bool:
-        """Return whether anybody waits for memory that others hold."""
-
-
 class SpillSettings(NamedTuple):
     """The space on disk, what a key may have of it, and how long a list may lie in memory although nobody waits."""
 
@@ -67,24 +60,27 @@ class SpillSettings(NamedTuple):
         """Return the settings of a configuration."""
         return cls(
             config.topic_list_spill_max_mb * MIB,
-            100 if config.topic_list_fairness == "fifo" else config.topic_list_max_memory_percent_per_key,
+            config.key_percent,
             PATIENT_PART * config.seconds(Config.topic_list_request_timeout_millis),
         )
 
 
 class ListSpill:
-    """The lists that may move to disk, those that are moving, and those that are there."""
+    """The lists that may move to disk, those that are moving, and those that are there.
+
+    `short` tells whether anybody waits for memory that slow readers hold.
+    """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        disk: SpillDisk,
+        disk: DirectoryDisk,
         space: SpillSpace,
-        direct: DirectMemory,
+        short: Callable[[], bool],
         counters: Counters,
         log: Logger,
-        writers: Workers,
-        readers: Workers,
+        writers: WorkerThreads,
+        readers: WorkerThreads,
         patience_seconds: float = math.inf,
     ) -> None:
         self.space = space
@@ -92,7 +88,7 @@ class ListSpill:
         self._patience_seconds = patience_seconds
         self._loop = loop
         self._disk = disk
-        self._direct = direct
+        self._short = short
         self._counters = counters
         self._log = log
         self._workers = (writers, readers)
@@ -176,7 +172,7 @@ class ListSpill:
 
     def _note_shortage(self, now: float) -> None:
         """Take note of whether memory is short; memory that is short again within a burst is still short."""
-        if not self._direct.short:
+        if not self._short():
             self._note_enough(now)
         elif self._enough_since is not None:
             if now - self._enough_since > BURST_SECONDS:
@@ -239,7 +235,7 @@ class ListSpill:
             if not isinstance(found, Kept):
                 body.kept = False
                 self._moves.start(body, found)
-            elif self._direct.short:
+            elif self._short():
                 body.kept = True
                 self._kept(found, "")
             else:
@@ -249,7 +245,7 @@ class ListSpill:
     def _should_move(self, body: SpillableBody) -> bool:
         """Return whether somebody waits for the memory of a slow list, or its own clients would be refused soon."""
         now = self._loop.time()
-        return (self._direct.short and not self._in_burst(now)) or now - body.since >= self._patience_seconds
+        return (self._short() and not self._in_burst(now)) or now - body.since >= self._patience_seconds
 
     def _in_burst(self, now: float) -> bool:
         return now - self._short_since < BURST_SECONDS
@@ -291,8 +287,8 @@ class ListSpill:
 
 def most_files() -> int:
     """Return the bound of files: a quarter of the descriptors that this process may have."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST_FILES if soft == resource.RLIM_INFINITY else min(MOST_FILES, soft // 4)
+    limit = descriptor_limit()
+    return MOST_FILES if limit is None else min(MOST_FILES, limit // 4)
 
 
 def make_space(core: Core) -> SpillSpace:
@@ -301,11 +297,11 @@ def make_space(core: Core) -> SpillSpace:
     return SpillSpace(settings.limit_bytes, most_files(), core.counters, settings.key_cap_percent)
 
 
-def make_spill(core: Core, space: SpillSpace, direct: DirectMemory) -> ListSpill:
+def make_spill(core: Core, space: SpillSpace, short: Callable[[], bool]) -> ListSpill:
     """Return the spill of a configuration with a directory; raises SettingFault for a directory that is refused."""
     disk, loop = open_directory(core.config.topic_list_spill_directory), core.loop
     # Threads that write also close. Readers never wait for either.
     writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
     readers = WorkerThreads(loop, READERS, "list-reader")
     patience = SpillSettings.of(core.config).patience_seconds
-    return ListSpill(loop, disk, space, direct, core.counters, core.log.of("net"), writers, readers, patience)
+    return ListSpill(loop, disk, space, short, core.counters, core.log.of("net"), writers, readers, patience)

@@ -5,28 +5,18 @@ import errno
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from proxy.core.threads import NoThread
 
 T = TypeVar("T")
 
 
-class Workers(Protocol):
-    """Runs blocking calls, and hands their results to the event loop."""
-
-    def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future of the call's result or exception; the call runs even if nobody waits for the future.
-
-        The exception is NoThread if the call did not run.
-        """
-
-    def stop(self) -> None:
-        """End the threads after the calls that were handed in."""
-
-
 class WorkerThreads:
-    """Up to `count` threads, which start when they are first needed. Daemons: a hung disk must not stop an exit."""
+    """Runs blocking calls in up to `count` threads, and hands their results to the event loop.
+
+    Threads start when they are first needed. Daemons: a hung disk must not stop an exit.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int, name: str) -> None:
         self._loop = loop
@@ -37,7 +27,10 @@ class WorkerThreads:
         self._outstanding = 0
 
     def run(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Return a future of the call's result or exception, NoThread if there is no thread and none can be started."""
+        """Return a future of the call's result or exception, NoThread if there is no thread and none can be started.
+
+        The call runs even if nobody waits for the future.
+        """
         future: asyncio.Future[T] = self._loop.create_future()
         if len(self._threads) <= min(self._count - 1, self._outstanding):
             self._start_thread()

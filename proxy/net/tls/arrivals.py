@@ -13,7 +13,7 @@ import select
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from limiter.fair_line import Entry, FairLine
 from limiter.sites import path_of
@@ -23,13 +23,15 @@ from proxy.core.counters import Counters, gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, call_each
+from proxy.net.sockets import unread_bytes
 from proxy.net.tls.failures import HANDSHAKES, TlsFailed
 from proxy.net.tls.hello import MOST_HELLO_BYTES, check_first_byte, hello_progress
 from proxy.net.tls.places import Places
-from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
-from proxy.net.transport import unread_bytes
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 # Handshakes whose first step, the costly one, waits for its turn of the loop budget. The steps of handshakes that have
 # begun wait for no more than these, so a storm of new clients ends no handshake.
@@ -107,38 +109,29 @@ class Arrival:
         self._arrivals.end(self, cause)
 
 
-class ArrivalRegistry(Protocol):
-    """The registry of all sessions (`proxy.clients.sessions.Sessions`), as arrivals use it."""
-
-    def add(self, session: Arrival, since: float) -> None:
-        """Register a client that was accepted at `since`, in the loop's time."""
-
-    def ended(self, session: Arrival, cause: DisconnectCause) -> None:
-        """Called when the connection has ended before the end of its handshake."""
-
-
 class Arrivals:
     """Do handshakes with at most `places` clients at once, in turns by address.
 
-    `make_protocol` makes the client's endpoint after the handshake and replaces the arrival in the sessions by it.
+    `make_protocol` makes the client's endpoint after the handshake; `on_ended` is called with the cause when a
+    connection has ended before that.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
-        current: Callable[[], TlsConfig],
+        current: Callable[[], "TlsConfig"],
         places: int,
-        sessions: ArrivalRegistry,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
+        on_ended: Callable[[Arrival, DisconnectCause], None],
         counters: Counters,
         log: Logger,
     ) -> None:
         self._loop = loop
         self._shared = shared
         self._current = current
-        self._sessions = sessions
         self._make_protocol = make_protocol
+        self._on_ended = on_ended
         self._counters = counters
         self._log = log
         self._pace = LinePace()
@@ -160,16 +153,14 @@ class Arrivals:
     def __len__(self) -> int:
         return len(self._watched) + len(self._places)
 
-    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None, since: float) -> Arrival:
-        """Accept a socket that was accepted at `since`; `header` is the PROXY header of a load balancer.
+    def take(self, sock: socket.socket, address: str, header: ProxyHeader | None) -> Arrival:
+        """Watch a socket that was accepted; `header` is the PROXY header of a load balancer.
 
         The socket belongs to this object from the call on, unless the call raises OSError: the kernel has no memory or
         no place (`max_user_watches`) for it.
         """
-        # First, because only this can fail: a session that nobody watches would never end.
         self._epoll.register(sock.fileno(), _NEWS)
         arrival = Arrival(self, sock, address, header)
-        self._sessions.add(arrival, since)
         self._watched[sock.fileno()] = arrival
         return arrival
 
@@ -187,7 +178,7 @@ class Arrivals:
         self._leave(arrival)
         if transport is not None:
             transport.abort()
-        self._sessions.ended(arrival, cause)
+        self._on_ended(arrival, cause)
 
     async def close(self) -> None:
         """Cancel all handshakes and close the epoll set; a second call does nothing."""
@@ -268,7 +259,7 @@ class Arrivals:
         while len(self._queue) and len(self._first_steps) < FIRST_STEPS_AT_ONCE and self._free_place():
             arrival = self._queue.pop().item
             self._unwatch(arrival)
-            self._places.take(arrival, self._loop.time())
+            self._places.take(arrival, host_network(arrival.client_address), self._loop.time())
             self._first_steps.add(arrival)
             self._scope.start(self._shake(arrival))
         self._count()
@@ -401,7 +392,7 @@ class Arrivals:
         if self._pace.due(self._loop.time(), failure.reason):
             self._log.info("tls handshake failed", client=arrival.name, reason=failure.reason, detail=failure.detail)
         self._leave(arrival)
-        self._sessions.ended(arrival, failure.cause)
+        self._on_ended(arrival, failure.cause)
 
 
 def is_silent(holder: Arrival) -> bool:

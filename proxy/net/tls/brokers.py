@@ -3,14 +3,16 @@
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.failures import HANDSHAKES, TlsFailed, failed
-from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
@@ -22,7 +24,7 @@ class BrokerTls:
         self,
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
-        current: Callable[[], TlsConfig],
+        current: Callable[[], "TlsConfig"],
         counters: Counters,
     ) -> None:
         self._loop = loop

@@ -17,10 +17,11 @@ from proxy.net.tls.chains import in_order
 from proxy.net.tls.expiry import has_expired, has_known_key, rsa_bits, validity
 from proxy.net.tls.pem import PemFile, TlsFile, block, key_block, memory_file
 from proxy.net.tls.revocation import load_lists, revocation_lists
-from proxy.net.tls.session import TlsConfig, new_config
+from proxy.net.tls.session import new_config
 from proxy.net.tls.suites import BadTlsSetting, fits, restrict, versions_and_suites
 
 if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
     from proxy.net.tls.stores import StoreFile
 
 Source: TypeAlias = "PemFile | StoreFile"
@@ -72,7 +73,7 @@ class LoadedContext:
     certificate, for what is not the proxy's own business; None for ports.
     """
 
-    config: TlsConfig
+    config: "TlsConfig"
     expires_at: float | None
     lists_expire_at: float | None
     doubts: tuple[str, ...]

@@ -22,9 +22,9 @@ from proxy.core.threads import in_thread
 from proxy.net.tls.suites import BadTlsSetting
 
 if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
     from proxy.net.tls.contexts import LoadedContext, Name
     from proxy.net.tls.pem import TlsFile
-    from proxy.net.tls.session import TlsConfig
 
 # Files that do not fit together are probably being written: read them again after this time.
 RETRY_SECONDS: Final = 2.0
@@ -120,7 +120,7 @@ class TlsFiles:
         """Return the settings for the next connection to a broker."""
         return self._contexts["broker_client"].config
 
-    def broker_client(self, *, certificate: bool = True) -> ssl.SSLContext:
+    def broker_client(self, certificate: bool = True) -> ssl.SSLContext:
         """Return the context for the next https to a broker, which shows the proxy's certificate if asked to."""
         loaded = self._contexts["broker_client"]
         found = loaded.https if certificate else loaded.https_bare

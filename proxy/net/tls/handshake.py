@@ -8,13 +8,16 @@ handshake is done.
 
 import asyncio
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.hello import asks_again, bytes_after, check_first_byte, hello_end, hello_progress
-from proxy.net.tls.session import FAILED, TlsSession
+from proxy.net.tls.session import FAILED
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsSession
 
 # Limits of what the session gets in a handshake, a ClientHello apart. A chain of 8 certificates (the JDK's limit for
 # clients) with RSA keys of 4,096 bits fits into 16 KiB; real chains have 2 to 4.
@@ -47,7 +50,7 @@ class Handshake:
 
     def __init__(
         self,
-        session: TlsSession,
+        session: "TlsSession",
         make_protocol: Callable[[], asyncio.BaseProtocol],
         on_failure: Callable[[TlsFailed], None],
         *,

@@ -6,10 +6,9 @@ no clock here; `arrivals.py` calls these.
 
 from collections.abc import Hashable, Iterator
 from itertools import chain, islice
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from limiter.sites import site_of
-from proxy.core.addresses import host_network
 from proxy.core.key_members import KeyMembers
 
 # A handshake keeps a place for this long, which is longer than a handshake over a slow line.
@@ -19,15 +18,7 @@ PLACE_SECONDS: Final = 1.0
 LEAST_SECONDS: Final = 0.4
 
 
-class Addressed(Hashable, Protocol):
-    """A client with an address."""
-
-    @property
-    def client_address(self) -> str:
-        """The client's address, without a port."""
-
-
-A = TypeVar("A", bound=Addressed)
+A = TypeVar("A", bound=Hashable)
 
 
 class Places(Generic[A]):
@@ -51,10 +42,10 @@ class Places(Generic[A]):
         """Return whether all places are held."""
         return len(self._since) >= self.limit
 
-    def take(self, holder: A, now: float) -> None:
-        """Record that `holder` has a place from `now` on."""
+    def take(self, holder: A, key: Hashable, now: float) -> None:
+        """Record that `holder`, a client of the network `key`, has a place from `now` on."""
         self._since[holder] = now
-        self._holders.add(host_network(holder.client_address), holder)
+        self._holders.add(key, holder)
 
     def leave(self, holder: A) -> bool:
         """Take the place back; return False if there is none."""

@@ -9,16 +9,19 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.session import TlsConfig
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 
 class _Stream(asyncio.BufferedProtocol):
@@ -70,7 +73,7 @@ class TlsStreams:
         loop: asyncio.AbstractEventLoop,
         shared: TlsShared,
         buffers: SharedReadBuffer,
-        current: Callable[[], TlsConfig],
+        current: Callable[[], "TlsConfig"],
         places: int,
         counters: Counters,
         log: Logger,
@@ -81,7 +84,7 @@ class TlsStreams:
         self._log = log
         self._pace = LinePace()
         self._accepting: dict[Arrival, _Accepting] = {}
-        self._arrivals = Arrivals(loop, shared, current, places, self, self._made, counters, log)
+        self._arrivals = Arrivals(loop, shared, current, places, self._made, self._ended, counters, log)
 
     async def accept(
         self, sock: socket.socket, address: str, until: float, factory: Callable[[], asyncio.Protocol]
@@ -90,7 +93,7 @@ class TlsStreams:
 
         Raises OSError if the handshake fails, and TimeoutError. The socket belongs to this method from the call on.
         """
-        arrival = self._arrivals.take(sock, address, None, self._loop.time())
+        arrival = self._arrivals.take(sock, address, None)
         own = self._accepting[arrival] = _Accepting(factory, self._loop.create_future())
         cause = DisconnectCause.CONNECTION_LIMIT
         try:
@@ -109,12 +112,8 @@ class TlsStreams:
         """Stop watching sockets; callers of `accept` are cancelled before."""
         await self._arrivals.close()
 
-    def add(self, session: Arrival, since: float) -> None:
-        """Skip: `accept` knows the arrival that it has made."""
-
-    def ended(self, session: Arrival, cause: DisconnectCause) -> None:
-        """Called when a connection has ended before the end of its handshake."""
-        own = self._accepting.pop(session, None)
+    def _ended(self, arrival: Arrival, cause: DisconnectCause) -> None:
+        own = self._accepting.pop(arrival, None)
         if own is not None and not own.done.done():
             own.done.set_exception(ConnectionError(f"no tls handshake: {cause}"))
 

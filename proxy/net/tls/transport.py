@@ -13,15 +13,18 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from enum import Enum
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
 from proxy.net.tls.handshake import Handshake
-from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, TlsConfig, TlsSession, new_session
+from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig, TlsSession
 
 # Smaller reads are opened at once: 19 key updates at most.
 COSTLY_READ_BYTES: Final = 512
@@ -73,7 +76,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
     def __init__(
         self,
         shared: TlsShared,
-        config: TlsConfig,
+        config: "TlsConfig",
         make_protocol: Callable[[], asyncio.BaseProtocol],
         on_failure: Callable[[TlsFailed], None],
         *,
@@ -384,7 +387,7 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         """Return whether the endpoint reads."""
         return not self._paused
 
-    def leave(self) -> tuple[asyncio.Transport, TlsSession]:
+    def leave(self) -> "tuple[asyncio.Transport, TlsSession]":
         """Return the plain transport and the session, with which a relay's thread goes on; this transport is over."""
         raw, self._raw, self._protocol = self._raw, None, None
         assert raw is not None

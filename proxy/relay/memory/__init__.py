@@ -1,5 +1,4 @@
-"""The memory of relays: in the process, and in the kernel.
+"""The memory of relays in the kernel: `sockets.py` bounds it for one relay, `windows.py` what senders may send ahead.
 
-Start with `pool.py`, the pool that relays share for bytes that their receivers do not take. `sockets.py` bounds what
-the kernel keeps for one relay, `bound.py` what it keeps for all of them, `windows.py` what senders may send ahead.
+The pool that relays share for bytes that their receivers do not take is the threads'.
 """

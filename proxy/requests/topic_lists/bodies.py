@@ -19,11 +19,11 @@ from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import TopicListAnswer
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.net.away import Pages
-from proxy.net.pump import STEP_BYTES, Body
-from proxy.net.spill.body import ListInMemory, SpillableBody
+from proxy.net.pump import STEP_BYTES
+from proxy.net.spill.body import Body, ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
 from proxy.requests.client import ClientView
-from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline
+from proxy.telemetry.events.timeline import Timeline
 
 if TYPE_CHECKING:
     from proxy.net.spill.spill import ListSpill
@@ -76,7 +76,7 @@ async def encode(
     answer: TopicListAnswer,
     clients: int,
     permit: Permit,
-    timeline: NoTimeline = NO_TIMELINE,
+    timeline: Timeline | None = None,
     spill: "ListSpill | None" = None,
     *,
     behind_disk: bool = False,
@@ -91,7 +91,7 @@ async def encode(
     return EncodedList(answer, permit, spill.watch(memory, permit, shared=clients > 1, behind_disk=behind_disk))
 
 
-async def _encoded(answer: TopicListAnswer, clients: int, permit: Permit, timeline: NoTimeline) -> ListInMemory:
+async def _encoded(answer: TopicListAnswer, clients: int, permit: Permit, timeline: Timeline | None) -> ListInMemory:
     body: ListInMemory
     if clients == 1:
         body = LeavingBody(answer, partial(_shrink, permit, timeline))
@@ -243,12 +243,13 @@ class PagedBody(Pages):
         return os.preadv(self.pages_fd, [buffer[: self.size - position]], position)
 
 
-def _shrink(direct: Permit, timeline: NoTimeline, left: int) -> None:
+def _shrink(direct: Permit, timeline: Timeline | None, left: int) -> None:
     # A permit clamped to the limit counts for less than its list: the permit keeps its size until the rest is smaller.
     direct.requested -= left
     if direct.requested < direct.size:
         direct.try_update(direct.requested)
-        timeline.direct_resized(direct.size)
+        if timeline is not None:
+            timeline.direct_is(direct.size)
 
 
 _EMPTY: Final = memoryview(b"")

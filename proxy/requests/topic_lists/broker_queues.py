@@ -5,20 +5,16 @@ from one of them take a quarter at most, or one larger answer alone (docs/adr/00
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
-from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
-
-if TYPE_CHECKING:
-    from proxy.requests.topic_lists.groups import ListGroup
 
 # Brokers come and go behind a name: with so many queues, those that nothing waits in are dropped.
 MANY_QUEUES: Final = 64
@@ -30,7 +26,6 @@ ESTIMATES_HEAP_PART: Final = 2
 ANSWERS_HEAP_PART: Final = 4
 # No room is kept for a broker that was not asked for so long: the broker may have left its name.
 LATELY_SECONDS: Final = 300.0
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +38,6 @@ class TopicListLimits:
     coalescing: bool
     share_by_key: bool
     key_cap_percent: int
-    unproven_readers_percent: int = 100
-    spill_limit_bytes: int = 0
     shared_by_role: bool = False
 
     @classmethod
@@ -55,10 +48,8 @@ class TopicListLimits:
             max_answer_bytes=config.topic_list_answer_limit_bytes,
             max_outstanding_per_broker=config.topic_list_max_outstanding_per_broker,
             coalescing=config.topic_list_coalescing_enabled,
-            share_by_key=config.topic_list_fairness != "fifo",
-            key_cap_percent=config.topic_list_max_memory_percent_per_key,
-            unproven_readers_percent=config.topic_list_unproven_readers_memory_percent,
-            spill_limit_bytes=_MIB * config.topic_list_spill_max_mb if config.topic_list_spill_directory else 0,
+            share_by_key=config.shares_by_key,
+            key_cap_percent=config.key_percent,
             shared_by_role=config.topic_list_shared_by == "role",
         )
 
@@ -119,36 +110,6 @@ class BrokerQueue:
             semaphore.set_sharing(limits.share_by_key, limits.key_cap_percent)
 
 
-class AnswerRoom:
-    """The room that one answer has at its broker, if answers count there: taken when the answer's size is known."""
-
-    def __init__(self, queue: BrokerQueue, group: "ListGroup", counts: Callable[[], bool]) -> None:
-        self._answers = queue.answers
-        self._group: ListGroup | None = group
-        self._counts = counts
-        self._permit: Permit | None = None
-
-    def try_take(self, memory_bytes: int) -> bool:
-        """Take room for an answer of `memory_bytes` if that is possible now, else return False."""
-        if not self._counts():
-            return True
-        assert self._group is not None, "an answer that is over needs no room"
-        self._permit = self._group.try_acquire(self._answers, memory_bytes)
-        return self._permit is not None
-
-    async def take(self, memory_bytes: int, timeout_seconds: float) -> None:
-        """Wait for room, unless there is some already; raises PermitAcquireError."""
-        if self._permit is None and self._counts():
-            assert self._group is not None, "an answer that is over needs no room"
-            self._permit = await self._group.acquire(self._answers, memory_bytes, timeout_seconds=timeout_seconds)
-
-    def release(self) -> None:
-        """Release the room if there is any, and forget the group: a broker may keep the question for long."""
-        permit, self._permit, self._group = self._permit, None, None
-        if permit is not None:
-            permit.release()
-
-
 class BrokerQueues:
     """The queues of all brokers that were asked lately, and the limits of the topic-list path."""
 
@@ -176,15 +137,11 @@ class BrokerQueues:
         queue.asked_at = self._clock.time()
         return queue
 
-    def room_for(self, queue: BrokerQueue, group: "ListGroup") -> AnswerRoom:
-        """Return the room of an answer that is about to be asked for; the caller releases it."""
-        return AnswerRoom(queue, group, lambda: self._several(queue))
-
     def awaited(self, queue: BrokerQueue) -> bool:
         """Return whether anybody waits for heap memory, or for room, that an answer of this broker may hold."""
         return self._limiter.heap.short or any(line.short for line in queue.heap_lines)
 
-    def _several(self, queue: BrokerQueue) -> bool:
+    def several(self, queue: BrokerQueue) -> bool:
         """Return whether other brokers were asked lately: a broker alone takes no memory from others."""
         since = self._clock.time() - LATELY_SECONDS
         return any(other is not queue and other.asked_at >= since for other in self._queues.values())

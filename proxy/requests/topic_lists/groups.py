@@ -10,7 +10,7 @@ leaves. With the last member the group ends, whatever it waits for.
 import asyncio
 from collections.abc import Callable, Hashable, Sequence
 from itertools import islice
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from limiter.errors import PermitAcquireTimeout
 from limiter.permit import Permit
@@ -20,43 +20,11 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.brokers.target import BrokerAddress
 from proxy.core.registry import Registry
-from proxy.net.pump import Body
 from proxy.requests.client import ClientView
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
-from proxy.telemetry.events.timeline import NO_TIMELINE, NoTimeline, TimelineStage
+from proxy.requests.topic_lists.bodies import EncodedList
+from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.timeline import GroupTimeline, Step
 from proxy.telemetry.refusals import Stage
-
-
-class SharedAnswer(Protocol):
-    """An encoded topic list, ready to be written to any number of members (`proxy.requests.topic_lists.bodies`)."""
-
-    @property
-    def body(self) -> Body:
-        """Return the list, without the bytes that name a request."""
-
-    @property
-    def size(self) -> int:
-        """Return the number of bytes of the body."""
-
-    def prefix(self, request_id: int) -> bytes:
-        """Return the bytes before the body in the answer to `request_id`."""
-
-    def on_moved(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the list has moved to disk; at once if it has."""
-
-    def forget(self, listener: Callable[[], None]) -> None:
-        """Stop calling `listener`."""
-
-    def close(self) -> None:
-        """Release the list's memory: the last member has gone."""
-
-
-class PendingAnswer(Protocol):
-    """The answer to a question that is at a broker (`proxy.brokers.admitted_request.TopicListRequest`)."""
-
-    @property
-    def waits_for_memory(self) -> bool:
-        """Return whether the answer has begun and waits for its permit."""
 
 
 class GroupFailure(Exception):
@@ -106,7 +74,7 @@ class GroupMember:
         self.request_id = request_id
         self.reserved = False
         self.left = False
-        self.outcome: asyncio.Future[SharedAnswer | Exception] = loop.create_future()
+        self.outcome: asyncio.Future[EncodedList | Exception] = loop.create_future()
 
     def reserve(self) -> None:
         """Reserve the client's write lock for the list that memory is about to be asked for."""
@@ -119,7 +87,7 @@ class GroupMember:
             self.reserved = False
             self.client.output.write_lock.unreserve()
 
-    def settle(self, outcome: SharedAnswer | Exception) -> None:
+    def settle(self, outcome: EncodedList | Exception) -> None:
         """Set the outcome, unless the member has left or has one already."""
         # An error is set as a result, too: an exception raised in a thousand tasks would grow a thousand tracebacks.
         if not self.outcome.done():
@@ -139,7 +107,6 @@ class ListGroup:
     __slots__ = (
         "_cancel_work",
         "_groups",
-        "_pending",
         "_permits",
         "answer",
         "awake_until",
@@ -156,7 +123,7 @@ class ListGroup:
         "request",
         "share",
         "share_ends_when_standing",
-        "stage",
+        "step",
         "timeline",
         "turn",
         "unproven",
@@ -169,7 +136,6 @@ class ListGroup:
         broker: BrokerAddress,
         principal: Hashable,
         request: pb.CommandGetTopicsOfNamespace,
-        timeline: NoTimeline = NO_TIMELINE,
         *,
         unproven: bool = False,
     ) -> None:
@@ -189,17 +155,17 @@ class ListGroup:
         self.principal = principal
         self.by_role = False
         self.request = request
-        self.timeline = timeline
+        # Where the group stands; and since when, for the event log.
+        self.step = Step.JOINED
+        self.timeline: GroupTimeline | None = None
         self.members: dict[GroupMember, None] = {}
         self.predecessor: asyncio.Event | None = None
         self.begun = asyncio.Event()
-        self.answer: SharedAnswer | None = None
-        self.stage = Stage.BROKER
+        self.answer: EncodedList | None = None
         self.direct_since = 0.0
         self.direct_bytes = 0
         self._permits: list[Permit] = []
         self._cancel_work: Callable[[], object] | None = None
-        self._pending: PendingAnswer | None = None
 
     @property
     def first_member(self) -> GroupMember:
@@ -272,35 +238,21 @@ class ListGroup:
         self._cancel_work = cancel
 
     def work_over(self) -> None:
-        """Forget the work: by its task, or by the question it asked, a group would outlive its memory's permit."""
+        """Forget the work: by its task a group would outlive its memory's permit."""
         self._cancel_work = None
+        if self.timeline is not None:
+            self.timeline.work_over()
 
-    def stands_at(self, stage: Stage, timeline_stage: int) -> None:
-        """Record which wait the group has reached, for refusals (`stage`) and for the timeline (`timeline_stage`)."""
-        self.stage = stage
-        if self.timeline is not NO_TIMELINE:
-            self.timeline.enter(timeline_stage)
+    def stands_at(self, step: Step) -> None:
+        """Record which step the group has reached, for refusals and for the event log."""
+        self.step = step
+        if self.timeline is not None:
+            self.timeline.enter(step)
 
-    def stopped_at(self) -> Stage:
-        """Return which wait the group is in: an answer that waits to be read waits for heap memory."""
-        reads_later = self.stage is Stage.BROKER and self._pending is not None and self._pending.waits_for_memory
-        return Stage.HEAP if reads_later else self.stage
-
-    def question_asked(self, broker: BrokerAddress, pending: PendingAnswer) -> None:
-        """Record that the question is at `broker`, whose answer is `pending`."""
-        self.stands_at(Stage.BROKER, TimelineStage.UPSTREAM)
-        self.timeline.asked(broker)
-        self._pending = pending
-
-    def question_failed(self) -> None:
-        """Keep the wait in which the question failed, and forget the question."""
-        self.stage = self.stopped_at()
-        self._pending = None
-
-    def question_answered(self) -> None:
-        """Forget the question; its list waits for a client that reads."""
-        self._pending = None
-        self.stands_at(Stage.CLIENT_BUSY, TimelineStage.READER)
+    def heap_is(self, size: int | None) -> None:
+        """Record the size of the permit of heap memory, for the event log; None: it ends."""
+        if self.timeline is not None:
+            self.timeline.heap_is(size)
 
     def asks_again(self) -> None:
         """Begin anew, with a turn of those for unproven readers: no client of the group reads any more."""
@@ -311,12 +263,18 @@ class ListGroup:
     def direct_granted(self, now: float, size: int, permit: Permit) -> None:
         """Record that direct memory for a list of `size` bytes is held: the list waits for nothing but its clients."""
         self.direct_since, self.direct_bytes = now, size
-        self.stage = Stage.CLIENT_BUSY
-        self.timeline.direct_held(permit.size)
+        self.stands_at(Step.WRITE)
+        if self.timeline is not None:
+            self.timeline.direct_is(permit.size)
+
+    def direct_over(self) -> None:
+        """Record that the list holds no direct memory any more."""
+        if self.timeline is not None:
+            self.timeline.direct_is(None)
 
     def moved_to_disk(self) -> None:
         """Record that the list holds no direct memory any more: its members' clients may have their next lists."""
-        self.timeline.direct_over()
+        self.direct_over()
         for member in self.members:
             member.unreserve()
 
@@ -354,7 +312,7 @@ class ListGroup:
         self.end_share()
         if self.answer is not None:
             self.answer.close()
-            self.timeline.direct_over()
+            self.direct_over()
             return
         # A broker may keep the question for long, and no client is charged for it any more.
         self.key, self.request = GroupKey(), pb.CommandGetTopicsOfNamespace(namespace=self.request.namespace)
@@ -391,7 +349,7 @@ class ListGroups:
         by_role: bool = False,
         unproven: bool = False,
         since: float = 0.0,
-        record: NoRecord = NO_RECORD,
+        record: RequestRecord | None = None,
     ) -> tuple[ListGroup, GroupMember, bool]:
         """Return the request's group, its membership, and whether the group is new; without `share` it is always new.
 
@@ -403,8 +361,7 @@ class ListGroups:
         group = self._joinable.get(key) if share else None
         new = group is None
         if group is None:
-            timeline = record.new_timeline(broker, key.question, request)
-            group = ListGroup(self, key, broker, client.principal, request, timeline, unproven=unproven)
+            group = ListGroup(self, key, broker, client.principal, request, unproven=unproven)
             self.registry.add(group, since)
             if share:
                 group.by_role = by_role
@@ -413,7 +370,9 @@ class ListGroups:
                 group.predecessor = None if asked is None else asked.begun
         member = GroupMember(self.loop, client, request.request_id)
         group.members[member] = None
-        record.joined(group.timeline)
+        if record is not None:
+            question = key.question or topic_list_question(request)
+            group.timeline = record.joined(group.timeline, broker, question)
         return group, member, new
 
     def asked(self, group: ListGroup) -> None:

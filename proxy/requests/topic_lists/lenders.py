@@ -27,9 +27,9 @@ async def ask_as_a_member(group: ListGroup, ask: Callable[[], Awaitable[T]], loo
         try:
             return await ask()
         except RequestFailed as error:
-            if not _of_credentials(error, group.stopped_at()):
+            if not _of_credentials(error, group.step.stage):
                 raise
-            refused[group.principal] = GroupFailure(error, group.stopped_at())
+            refused[group.principal] = GroupFailure(error, group.step.stage)
             # Clients that have left, and their tokens, are nobody's any more, and others join for as long as this goes.
             present = {member.client.principal for member in group.members}
             refused = {principal: failure for principal, failure in refused.items() if principal in present}

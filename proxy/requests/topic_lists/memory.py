@@ -40,6 +40,7 @@ class MemorySettings:
     direct_queue: int
     direct_seconds: float
     fairness: str
+    share_by_key: bool
     key_percent: int
     unproven_percent: int
 
@@ -56,7 +57,8 @@ class MemorySettings:
                 Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_timeout_millis
             ),
             fairness=config.topic_list_fairness,
-            key_percent=config.topic_list_max_memory_percent_per_key,
+            share_by_key=config.shares_by_key,
+            key_percent=config.key_percent,
             unproven_percent=config.topic_list_unproven_readers_memory_percent,
         )
 
@@ -86,7 +88,7 @@ class ListMemory:
         # Questions at each broker, and answers that come from it.
         self.queues = BrokerQueues(loop, self.limiter, TopicListLimits.of(core.config))
         # Who takes answers too slowly, and the slow lists that go to disk; None without a directory.
-        self.writes = WriteWatch(core, self.unproven, self.queues, self.waiters_served, self.unproven, disk)
+        self.writes = WriteWatch(core, self.unproven, self.queues, self.waiters_served, self.unproven.most_owed, disk)
         self.spill = None if disk is None else _spill(core, disk, self.writes)
         self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
@@ -119,10 +121,9 @@ class ListMemory:
         return heap.available + direct.available
 
     def _share(self, settings: MemorySettings) -> None:
-        share_by_key = settings.fairness != "fifo"
-        self.limiter.set_sharing(share_by_key, settings.key_percent)
-        # Networks take turns in the shares where all others are in one line: no cap goes with that.
-        self.unproven.set_sharing(True, settings.key_percent if share_by_key else 100)
+        self.limiter.set_sharing(settings.share_by_key, settings.key_percent)
+        # Networks take turns in the shares where all others are in one line.
+        self.unproven.set_sharing(True, settings.key_percent)
 
 
 def _space(core: Core) -> "SpillSpace | None":
@@ -137,4 +138,4 @@ def _space(core: Core) -> "SpillSpace | None":
 def _spill(core: Core, space: "SpillSpace", writes: WriteWatch) -> "ListSpill":
     from proxy.net.spill.spill import make_spill
 
-    return make_spill(core, space, writes)
+    return make_spill(core, space, lambda: writes.short)

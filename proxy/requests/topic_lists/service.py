@@ -25,7 +25,6 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
-from proxy.brokers.admitted_request import TopicListRequest
 from proxy.brokers.pool import PoolKey, Purpose
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
@@ -37,23 +36,23 @@ from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
-from proxy.requests.topic_lists.bodies import encode, too_large_for
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.bodies import EncodedList, encode, too_large_for
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
     GroupMember,
     ListGroup,
     ListGroups,
-    SharedAnswer,
     await_a_reader,
     reserve_first_ready,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
 from proxy.requests.topic_lists.memory import ListMemory
+from proxy.requests.topic_lists.question import ListQuestion
 from proxy.requests.validation import check_get_topics
-from proxy.telemetry.events.recorder import NO_RECORD, NoRecord
+from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.reports import Reports
-from proxy.telemetry.events.timeline import TimelineStage
+from proxy.telemetry.events.timeline import Step
 from proxy.telemetry.refusals import Stage
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
@@ -112,7 +111,7 @@ class ListRequest:
     client: ClientView
     request: pb.CommandGetTopicsOfNamespace
     arrived: float
-    record: NoRecord = NO_RECORD
+    record: RequestRecord | None = None
     on_disk: Callable[[], None] | None = None
     begun: bool = False
     behind: bool = False
@@ -132,7 +131,7 @@ class TopicListService:
         self._loop = core.loop
         self._limiter = memory.limiter
         self._unproven = memory.unproven
-        self._queues = memory.queues
+        self.queues = memory.queues
         self._pool = side.pool
         self._brokers = side.brokers
         self._slabs = memory.slabs
@@ -143,31 +142,21 @@ class TopicListService:
         self._refusals = reports.refusals
         self._usage = reports.usage
         self._spill = memory.spill
-        self._fairness_keys = keys = memory.fairness_keys
+        keys = memory.fairness_keys
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
-        self._groups = ListGroups(core.loop, keys.key, keys.share_key)
+        self.groups = ListGroups(core.loop, keys.key, keys.share_key)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingAnswers("topic list", core.counters[GIVEN_UP])
         self._scope = TaskScope(lambda error: core.counters.internal_error(error, "topic list group"))
-
-    @property
-    def groups(self) -> ListGroups:
-        """Return the groups under way, for readers only."""
-        return self._groups
 
     @property
     def working(self) -> int:
         """Count the lists that are being worked on."""
         return len(self._scope)
 
-    @property
-    def queues(self) -> BrokerQueues:
-        """Return the bounds of the questions to each broker, for readers only."""
-        return self._queues
-
     def apply(self, limits: TopicListLimits) -> None:
         """Apply changed limits; requests under way keep their clocks."""
-        self._queues.apply(limits)
+        self.queues.apply(limits)
 
     async def close(self) -> None:
         """Cancel the work that is still under way: no client is left."""
@@ -182,30 +171,31 @@ class TopicListService:
         left_already = asked.client.gone
         if left_already:
             # The client left in the iteration of the loop in which its request came.
-            self._cancelled(asked)
+            self.cancelled(asked)
             return
         try:
             check_get_topics(asked.request)
             self._usage.asked(asked.request.namespace)
-            failure = await self._answer(asked)
-            if failure is None:
-                self._counters[ANSWERS]["answered"] += 1
-                asked.record.answered()
-            else:
-                self._fail(asked, failure)
+            ended = await self._answer(asked)
+            if isinstance(ended, Exception):
+                self._fail(asked, ended)
+                return
+            self._counters[ANSWERS]["answered"] += 1
+            if asked.record is not None:
+                asked.record.answered(asked.request, ended)
         except asyncio.CancelledError:
-            self._cancelled(asked)
+            self.cancelled(asked)
             raise
         except Exception as error:
             if asked.client.gone:
-                self._cancelled(asked)
+                self.cancelled(asked)
             else:
                 self._fail(asked, error)
 
-    async def _answer(self, asked: ListRequest) -> Exception | None:
-        """Write the answer; return the failure of the group, which its members share and so must not raise."""
+    async def _answer(self, asked: ListRequest) -> Exception | int:
+        """Write the answer, and return its bytes or the failure that the members of the group share: none raises it."""
         client, request, arrived = asked.client, asked.request, asked.arrived
-        limits = self._queues.limits
+        limits = self.queues.limits
         deadline = arrived + limits.request_timeout_seconds
         if deadline <= self._loop.time() + TIMER_SECONDS:
             # The request waited too long for its turn: the broker must not be asked for a client that gave up.
@@ -215,13 +205,13 @@ class TopicListService:
         # A list behind another may find no room in the send buffer: the one before may have it.
         size = None if asked.behind else self._sizes.known(request)
         unproven = self._unproven.holds(client.output, size)
-        group, member, new = self._groups.join(
+        group, member, new = self.groups.join(
             client, broker, request, share=limits.coalescing, by_role=limits.shared_by_role, unproven=unproven,
             since=arrived, record=asked.record,
         )  # fmt: skip
         group.behind = asked.behind and (new or group.behind)
         if new:
-            group.work_started(self._scope.start(self._work(group), group.timeline.work_over))
+            group.work_started(self._scope.start(self._work(group), group.work_over))
             self._counters[GROUPS].value += 1
         else:
             self._counters[JOINED].value += 1
@@ -231,13 +221,13 @@ class TopicListService:
                 answer = await member.outcome
                 if isinstance(answer, Exception):
                     return answer
-                await self._write(asked, answer, clock, group)
+                sent_bytes = await self._write(asked, answer, clock, group)
                 began = self._loop.time() if clock.stopped_at is None else clock.stopped_at
                 self._counters[DUE].value += 1
                 self._counters[PROMPT].value += began - arrived <= PROMPT_SECONDS
-                return None
+                return sent_bytes
         except TimeoutError as error:
-            raise GroupFailure(error, group.stopped_at()) from None
+            raise GroupFailure(error, group.step.stage) from None
         finally:
             if group.leave(member):
                 self._account(group, group.direct_since, group.direct_bytes)
@@ -250,14 +240,13 @@ class TopicListService:
         except Exception as error:
             # The traceback's frames keep the list alive after its permit was released.
             traceback.clear_frames(error.__traceback__)
-            self._settle_all(group, GroupFailure(error, group.stopped_at()))
+            self._settle_all(group, GroupFailure(error, group.step.stage))
         finally:
             if group.answer is None:
                 group.end_share()
             if group.unproven:
                 self._unproven.question_over(group)
-            self._groups.ended(group)
-            group.work_over()
+            self.groups.ended(group)
 
     async def _exchange(self, group: ListGroup) -> None:
         """Ask the broker and encode its answer, with heap memory held from before the question to the encoded list."""
@@ -279,23 +268,24 @@ class TopicListService:
     async def _ask_and_share(self, group: ListGroup) -> None:
         """Take the list's path from its turn to its members; raises AskAgain if the list is to begin anew there."""
         estimate = self._sizes.estimate(group.request)
-        queue = self._queues.queue(group.broker)
+        queue = self.queues.queue(group.broker)
         if group.unproven:
             await self._unproven.may_ask(group, queue, self._sizes.known(group.request))
-        group.stands_at(Stage.HEAP, TimelineStage.HEAP)
-        group.timeline.estimated(estimate)
+        group.stands_at(Step.HEAP)
+        if group.timeline is not None:
+            group.timeline.heap_estimate_bytes = estimate
         # Step 3: reserve the estimate on the broker. Step 4: take heap memory for it.
         with (
             await group.acquire(queue.reservations, estimate) as reservation,
             await group.acquire(self._limiter.heap, estimate) as heap,
         ):
             began = self._loop.time()
-            group.timeline.heap_held(heap.size)
+            group.heap_is(heap.size)
             try:
                 await self._share(group, await self._ask(group, reservation, heap), heap)
             finally:
                 self._account(group, began, heap.requested)
-                group.timeline.heap_over()
+                group.heap_is(None)
 
     async def _ask(self, group: ListGroup, reservation: Permit, heap: Permit) -> TopicListAnswer:
         """Return the broker's answer; a question whose broker failed is asked once more, on another if there is one.
@@ -303,16 +293,16 @@ class TopicListService:
         Raises RequestFailed, ConnectionClosed, BrokerUnavailable, TargetRefused or PermitAcquireError.
         """
         key = group.request.namespace
-        group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+        group.stands_at(Step.CONNECTION)
         broker = await self._brokers.usable(group.broker, key)
         try:
             return await self._ask_broker(broker, group, reservation, heap)
         except FAIL_OVER:
-            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+            group.stands_at(Step.CONNECTION)
             broker = await self._brokers.pick(key, avoid=broker)
             self._counters[ASKED_AGAIN].value += 1
             heap.try_update(self._sizes.initial_bytes)
-            group.timeline.heap_resized(heap.size)
+            group.heap_is(heap.size)
             return await self._ask_broker(broker, group, reservation, heap)
 
     async def _ask_broker(
@@ -329,39 +319,35 @@ class TopicListService:
         self, broker: BrokerAddress, group: ListGroup, reservation: Permit, heap: Permit
     ) -> TopicListAnswer:
         # Step 5: take one of the broker's slots. Both end when the answer begins, or when it cannot come any more.
-        group.stands_at(Stage.BROKER_BUSY, TimelineStage.BROKER)
-        queue = self._queues.queue(broker)
+        group.stands_at(Step.SLOT)
+        queue = self.queues.queue(broker)
         slot = await group.acquire(queue.in_flight, 1)
-        answer_begun = partial(self._groups.answer_begun, group, slot, reservation)
-        max_bytes = self._queues.limits.max_answer_bytes
-        room = self._queues.room_for(queue, group)
-        pending = TopicListRequest(self._loop, self._slabs, max_bytes, answer_begun, heap, group.timeline, room)
+        answer_begun = partial(self.groups.answer_begun, group, slot, reservation)
+        pending = ListQuestion(self._loop, self._slabs, self.queues, queue, group, heap, answer_begun)
         try:
             # Step 6: ask over a connection that has the principal of a client.
-            group.stands_at(Stage.BROKER_CONNECTION, TimelineStage.BROKER)
+            group.stands_at(Step.CONNECTION)
             connection = await self._pool.connection(PoolKey(broker, group.principal, Purpose.LISTS))
             request_id = connection.new_request_id()
-            self._groups.asked(group)
+            self.groups.asked(group)
             self._counters[QUESTIONS].value += 1
             frame = commands.forwarded_request(CommandType.GET_TOPICS_OF_NAMESPACE, group.request, request_id)
             connection.ask(pending, request_id, frame)
         except BaseException:
             slot.release()
             raise
-        group.question_asked(broker, pending)
+        group.stands_at(Step.QUESTION)
+        if group.timeline is not None:
+            group.timeline.broker = broker
         longest_wait = self._limiter.heap.timeout_seconds
-        self.arriving.watch(pending, partial(self._queues.awaited, queue))
+        self.arriving.watch(pending, partial(self.queues.awaited, queue))
         try:
             # Step 7: the pending answer grows the heap permit. Step 8: the answer is decoded while it arrives.
             answer = await pending.answer(connection, 2 * longest_wait, longest_wait)
-        except BaseException:
-            group.question_failed()
-            raise
         finally:
             self.arriving.forget(pending)
-            # From here on the list's memory is the clients' doing, not the broker's.
-            room.release()
-        group.question_answered()
+            pending.release_room()
+        group.stands_at(Step.READER)
         return answer
 
     async def _share(self, group: ListGroup, answer: TopicListAnswer, heap: Permit) -> None:
@@ -380,8 +366,9 @@ class TopicListService:
         if request_id != group.first_member.request_id:
             request_id = group.first_member.request_id
             size = answer.encoded_size(request_id)
-        group.stands_at(Stage.DIRECT, TimelineStage.DIRECT)
-        group.timeline.asks_direct(size, request_id)
+        group.stands_at(Step.DIRECT)
+        if group.timeline is not None:
+            group.timeline.direct_bytes = size
         group.share = await self._unproven.share_for(group, recipients, size, heap.size)
         direct = await group.acquire(self._limiter.direct, size)
         group.direct_granted(self._loop.time(), size, direct)
@@ -393,11 +380,11 @@ class TopicListService:
             )
         except BaseException:
             direct.release()
-            group.timeline.direct_over()
+            group.direct_over()
             raise
         group.answer.on_moved(partial(self._moved_to_disk, group))
         heap.release()
-        group.timeline.heap_over()
+        group.heap_is(None)
         if len(group.members) == 1:
             group.first_member.settle(group.answer)
         else:
@@ -406,28 +393,30 @@ class TopicListService:
     async def _write(
         self,
         asked: ListRequest,
-        answer: SharedAnswer,
+        answer: EncodedList,
         clock: TaskClock,
         share: ReaderShare,
-    ) -> None:
-        """Write the list to a member's client, once that has taken its earlier lists."""
-        output, request_id = asked.client.output, asked.request.request_id
+    ) -> int:
+        """Write the list to a member's client, once that has taken its earlier lists; return the bytes of the frame."""
+        output, prefix = asked.client.output, answer.prefix(asked.request.request_id)
         on_moved = partial(_moved, asked, clock)
         answer.on_moved(on_moved)
         try:
             # Step 12: write the list. From its first byte only the rules for slow readers end it: no clock cuts a body.
-            await output.send_pumped(answer.prefix(request_id), answer.body, self._pump, clock=clock, share=share)
+            await output.send_pumped(prefix, answer.body, self._pump, clock=clock, share=share)
         finally:
             answer.forget(on_moved)
             del clock, on_moved
         self._usage.charge(asked.request.namespace, asked.client.principal, byte_seconds=0, sent_bytes=answer.size)
-        asked.record.sent(request_id, answer.size)
+        return len(prefix) + answer.size
 
     # --- ends of requests and groups --------------------------------------------------------------
 
-    def _cancelled(self, asked: ListRequest) -> None:
+    def cancelled(self, asked: ListRequest) -> None:
+        """Count a request whose client has left."""
         self._counters[ANSWERS]["cancelled"] += 1
-        asked.record.cancelled()
+        if asked.record is not None:
+            asked.record.cancelled(asked.request, asked.client.cause)
 
     def _fail(self, asked: ListRequest, error: Exception) -> None:
         client, request = asked.client, asked.request
@@ -450,9 +439,10 @@ class TopicListService:
             self._counters[DUE].value += 1
         self._counters[ANSWERS][outcome] += 1
         client.output.send(commands.error(request.request_id, failure.code, failure.message))
-        asked.record.failed(error)
+        if asked.record is not None:
+            asked.record.failed(request, error)
 
-    def _settle_all(self, group: ListGroup, outcome: SharedAnswer | Exception) -> None:
+    def _settle_all(self, group: ListGroup, outcome: EncodedList | Exception) -> None:
         for member in group.members:
             self._loop_budget.defer_settling(group, partial(member.settle, outcome))
 
@@ -485,8 +475,9 @@ class TopicListService:
     def _learn(self, group: ListGroup, answer: TopicListAnswer) -> None:
         found = answer.scanner
         self._counters[ANSWER_BYTES].value += answer.size
-        if isinstance(found, CountingScanner):
-            group.timeline.decoded(found.topic_count, found.name_bytes, filtered=found.filtered, changed=found.changed)
+        if (timeline := group.timeline) is not None and isinstance(found, CountingScanner):
+            timeline.topic_count, timeline.name_bytes = found.topic_count, found.name_bytes
+            timeline.filtered, timeline.unchanged = found.filtered, not found.changed
         if found.changed:
             known = self._sizes.learn(group.request, heap_size(answer.size))
             self._unproven.learn(answer.size, known=known, chosen=group.request.HasField("topics_pattern"))

@@ -24,7 +24,7 @@ Rules:
 import asyncio
 import math
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -33,12 +33,14 @@ from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import LimiterStatistics
 from proxy.core.counters import gauge
 from proxy.net.output import Output
-from proxy.requests.reader_shares import Call, ReaderShares, SpaceForLists
+from proxy.requests.reader_shares import Call, ReaderShares
 from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQueue, sum_of_waits
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
-from proxy.telemetry.events.timeline import TimelineStage
-from proxy.telemetry.refusals import Stage
+from proxy.telemetry.events.timeline import Step
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 # Before the first answer a list counts as 10,000 names of 100 bytes.
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
@@ -72,7 +74,7 @@ class UnprovenReaders:
     """The share of direct memory for unproven readers; `percent` of the limit, 100: there is no such rule."""
 
     def __init__(
-        self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int, disk: SpaceForLists | None = None
+        self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int, disk: "SpillSpace | None" = None
     ) -> None:
         self._limiter = limiter
         self._clock = clock
@@ -87,16 +89,11 @@ class UnprovenReaders:
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
-    @property
-    def most_owed(self) -> int | None:
-        """Return how many bytes may be owed while others wait for direct memory; None: no bound."""
-        return self.shares.most_owed
-
-    @property
-    def most_held_up(self) -> int | None:
-        """Return how much heap memory lists behind owed lists may hold while others wait for it; None: no bound."""
+    def most_owed(self) -> tuple[int | None, int | None]:
+        """Return how many bytes may be owed (`proxy.net.write_watch.MostOwed`), and how much lists behind may hold."""
         heap = self._limiter.heap
-        return heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
+        behind = heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
+        return self.shares.most_owed, behind
 
     @property
     def share(self) -> AsyncSemaphore:
@@ -142,7 +139,7 @@ class UnprovenReaders:
 
     async def may_ask(self, group: ListGroup, queue: BrokerQueue, size: int | None) -> None:
         """Wait until a question of unproven readers may be asked; the group has its turn until its answer begins."""
-        group.stands_at(Stage.DIRECT, TimelineStage.HEAP)
+        group.stands_at(Step.TURN)
         while True:
             if self._is_second_too_many(group):
                 await self._unless_awake(group, self._second_passed(group))

@@ -7,135 +7,51 @@ A list over HTTP waits for its turn at the broker, then for the broker, then for
 held, so reading it is within `write_us`. `response_bytes` are those of all the frames; those that HTTP sent.
 """
 
-from typing import Final
-
 from proxy.core.errors import DisconnectCause
-from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
-from proxy.telemetry.events.recorder import Recorder, RequestOrigin
-from proxy.telemetry.events.timeline import Meter
+from proxy.telemetry.events.recorder import End, Record, Recorder, RequestOrigin
+from proxy.telemetry.events.timeline import Step, Timeline
 
-__all__ = ["NO_DIRECT_RECORD", "DirectRecord", "NoDirectRecord", "direct_record"]
-
-
-class NoDirectRecord:
-    """The record of a wait for direct memory without an event log: nothing is noted."""
-
-    __slots__ = ()
-
-    def question_asked(self) -> None:
-        """Record that a broker is asked, for a list over HTTP."""
-
-    def asks(self, size: int) -> None:
-        """Record that `size` bytes are asked for."""
-
-    def granted(self, booked_bytes: int) -> None:
-        """Record that they are held."""
-
-    def released(self) -> None:
-        """Record that they are held no more, while more of the frame is to come."""
-
-    def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
-        """Record the end, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""
-
-    def failed(self, kind: str, error: Exception, response_bytes: int | None) -> None:
-        """Record a request that ended with `error`."""
+__all__ = ["DirectRecord"]
 
 
-NO_DIRECT_RECORD: Final = NoDirectRecord()
-
-
-def direct_record(
-    recorder: Recorder | None, who: RequestOrigin | None, namespace: str = "", *, over_http: bool = False
-) -> NoDirectRecord:
-    """Return the record of a wait that begins now; without an event log, or a client, the record that notes nothing."""
-    if recorder is None or who is None:
-        return NO_DIRECT_RECORD
-    return DirectRecord(recorder, who, namespace, over_http=over_http)
-
-
-class DirectRecord(NoDirectRecord):
+class DirectRecord(Record):
     """Notes about one wait for direct memory, from the arrival until `ended`; `namespace` is empty on a relay."""
 
-    __slots__ = (
-        "_asked_ns", "_granted_ns", "_meter", "_moment", "_namespace", "_over_http", "_question_ns", "_recorder",
-        "_size", "_who",
-    )  # fmt: skip
+    __slots__ = ("_namespace", "_over_http", "_path")
 
     def __init__(self, recorder: Recorder, who: RequestOrigin, namespace: str = "", *, over_http: bool = False) -> None:
-        self._recorder = recorder
-        self._moment = recorder.moment()
-        self._who = who
+        super().__init__(recorder, who)
         self._namespace = namespace
         self._over_http = over_http
-        self._question_ns = self._asked_ns = self._granted_ns = 0
-        self._size: int | None = None
-        self._meter = Meter()
+        self._path = Timeline(recorder.now, Step.SLOT if over_http else Step.READER)
 
     def question_asked(self) -> None:
         """Record that a broker is asked, for a list over HTTP."""
-        self._question_ns = self._recorder.now()
+        self._path.enter(Step.QUESTION)
 
     def asks(self, size: int) -> None:
         """Record that `size` bytes are asked for."""
-        self._asked_ns = self._recorder.now()
-        self._size = size
+        self._path.enter(Step.DIRECT)
+        self._path.direct_bytes = size
 
     def granted(self, booked_bytes: int) -> None:
-        """Record that they are held."""
-        now_ns = self._recorder.now()
-        # Later bytes of a frame may be held once more.
-        self._granted_ns = self._granted_ns or now_ns
-        self._meter.begin(now_ns, booked_bytes)
+        """Record that they are held; later bytes of a frame may be held once more."""
+        self._path.enter(Step.WRITE)
+        self._path.direct_is(booked_bytes)
 
     def released(self) -> None:
         """Record that they are held no more, while more of the frame is to come."""
-        self._meter.end(self._recorder.now())
+        self._path.direct_is(None)
 
     def ended(self, kind: str, outcome: str, response_bytes: int | None, gone: DisconnectCause | None = None) -> None:
         """Make the event, of a client whose connection ended for the cause `gone` if the outcome is cancelled."""
         try:
-            event = self._recorder.begun(self._moment, kind, self._who, self._namespace)
-            self._add(event, outcome)
+            end = End(outcome, self._recorder.now(), gone=gone)
+            event = self._event(kind, self._namespace, (self._path, self._moment[0]), end)
+            if self._over_http and event["upstream_us"] is None:
+                event["upstream_us"] = 0
             event["response_bytes"] = response_bytes
-            if outcome == "cancelled":
-                event["cancelled_after_us"] = event["total_us"]
-                event["close_cause"] = close_cause_of(gone)
+            self._path.add_cost(event)
             self._recorder.put(event)
         except Exception as error:
             self._recorder.crashed(error)
-
-    def failed(self, kind: str, error: Exception, response_bytes: int | None) -> None:
-        """Make the event of a request that ended with `error`."""
-        self.ended(kind, outcome_of(error, under_way=bool(self._granted_ns)), response_bytes)
-
-    def _add(self, event: dict[str, object], outcome: str) -> None:
-        end_ns = self._recorder.now()
-        at_ns, asked_ns, granted_ns = self._moment[0], self._asked_ns or end_ns, self._granted_ns or end_ns
-        self._meter.end(end_ns)
-        event["direct_bytes"] = self._size
-        if self._over_http:
-            question_ns = self._question_ns or end_ns
-            event["broker_wait_us"] = question_ns // 1000 - at_ns // 1000
-            event["upstream_us"] = asked_ns // 1000 - question_ns // 1000
-        else:
-            event["reader_wait_us"] = asked_ns // 1000 - at_ns // 1000
-        event["direct_wait_us"] = granted_ns // 1000 - asked_ns // 1000
-        if self._granted_ns:
-            event["write_us"] = end_ns // 1000 - granted_ns // 1000
-        event["total_us"] = end_ns // 1000 - at_ns // 1000
-        event["carries_cost"] = True
-        event["heap_held_us"] = event["heap_byte_us"] = 0
-        event["direct_held_us"] = self._meter.held_us
-        event["direct_byte_us"] = self._meter.byte_us
-        event["outcome"] = outcome
-        if outcome != "ok":
-            event["outcome_stage"] = self._stage()
-
-    def _stage(self) -> str:
-        if self._granted_ns:
-            return "write"
-        if self._asked_ns:
-            return "direct"
-        if not self._over_http:
-            return "reader"
-        return "upstream" if self._question_ns else "broker"

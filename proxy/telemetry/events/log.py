@@ -45,6 +45,8 @@ GZIP_MEMORY: Final = igzip_lib.MEM_LEVEL_SMALL
 LEAST_CLOSE_SECONDS: Final = 2.0
 # An event waits so long to be written together with others; a crash loses as much.
 FLUSH_SECONDS: Final = 1.0
+# The age at which a file is finished: the pipeline reads only finished files.
+FILE_SECONDS: Final = 60.0
 # The size of a file, compressed, at which the next is begun: small for the pipeline, and many where all of them have
 # little room, because the oldest is deleted whole.
 LARGEST_FILE_BYTES: Final = 64 * MIB
@@ -109,7 +111,7 @@ class EventLog:
             self._add("files", self._files())
         if config.event_log_topic:
             self._add("topic", self._topic())
-        self.sink: EventSink | None = self._tee() if self._sinks else None
+        self.sink: EventSink | None = self._tee().put if self._sinks else None
 
     def start(self) -> None:
         """Start the threads that write."""
@@ -163,7 +165,7 @@ class EventLog:
             proxy_id=self._stamp.proxy_id,
             boot_id=self.boot_id,
             max_bytes=min(LARGEST_FILE_BYTES, total // LEAST_FILES or LARGEST_FILE_BYTES),
-            max_age_seconds=config.seconds(Config.event_log_file_max_age_millis),
+            max_age_seconds=FILE_SECONDS,
             max_total_bytes=total,
         )
         store = FileStore(settings, partial(self._from_thread, self._noted), gzip_member)

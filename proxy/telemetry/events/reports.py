@@ -3,9 +3,9 @@
 from proxy.auth.fairness_key import DisplayNames
 from proxy.config.core import Core
 from proxy.telemetry.events.recorder import Recorder
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.usage import UsageTracker
 
 
 class Reports:

@@ -64,7 +64,8 @@ class TopicParts:
     def watch(self, log: Logger) -> TopicWatch:
         """Return the watch that asks the admin service of the topic's cluster."""
         name, urls = topic_name(self._config.event_log_topic), self._admin_urls()
-        return TopicWatch(name, self._admin if urls else None, self._credentials, log)
+        headers = None if self._credentials is None else self._credentials.headers
+        return TopicWatch(name, self._admin if urls else None, headers, log)
 
     async def close(self) -> None:
         """Close the credentials of the topic."""

@@ -5,8 +5,8 @@ line is logged when the answer changes; the metric has the current answer.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from eventlog.topic_admin import AdminError, Keeping, TopicAdmin, TopicName
 from proxy.core.errors import CredentialsUnavailable
@@ -25,21 +25,17 @@ ADMIN_TIMEOUT_SECONDS: Final = 15.0
 Headers = Mapping[str, str]
 
 
-class HeaderSource(Protocol):
-    """The source of credentials for the admin API."""
-
-    async def headers(self) -> Headers:
-        """Return the headers; raises CredentialsUnavailable."""
-
-
 class TopicWatch:
-    """Asks `admin(headers)` whether `topic` keeps events; without `admin` the answer is "not known"."""
+    """Asks `admin(headers)` whether `topic` keeps events; without `admin` the answer is "not known".
+
+    `credentials` returns the headers with credentials for that, or raises CredentialsUnavailable.
+    """
 
     def __init__(
         self,
         topic: TopicName,
         admin: Callable[[Headers], TopicAdmin] | None,
-        credentials: HeaderSource | None,
+        credentials: Callable[[], Awaitable[Headers]] | None,
         log: Logger,
     ) -> None:
         self._topic = topic
@@ -71,7 +67,7 @@ class TopicWatch:
     async def _ask(self) -> Keeping:
         if self._admin is None:
             raise AdminError("no admin service: brokerWebServiceURL is empty, or eventLogTopicServiceURL names others")
-        headers = {} if self._credentials is None else await self._credentials.headers()
+        headers = {} if self._credentials is None else await self._credentials()
         # The thread makes the client, too: that reads certificate files.
         make = self._admin
         return await in_thread(lambda: make(headers).keeping(self._topic), "event log topic", ASK_SECONDS)

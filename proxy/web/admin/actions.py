@@ -101,7 +101,7 @@ class Actions:
         """Begin to stop, as on SIGTERM, or on SIGINT with `at_once`; raises HttpRefused."""
         process = self._process()
         self._log("drain", who, reason="at once" if parameters.get("at_once") else "")
-        begun = process.drain(at_once=bool(parameters.get("at_once")))
+        begun = process.drain(bool(parameters.get("at_once")))
         if begun is None:
             raise HttpRefused(409, f"the proxy is stopping already: {self._sources.phase()}", "leaving")
         return AdminDocument(begun)

@@ -7,27 +7,28 @@ HTTP libraries are imported in a thread when the first client comes, so that a p
 for them.
 """
 
-import asyncio
 import importlib
 import socket
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from proxy.config.config import Config
 from proxy.config.keys.key import split_address
 from proxy.core.counters import ACCEPT_PAUSES
 from proxy.core.log import Logger
-from proxy.core.tasks import TaskScope, do_nothing
+from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.listen.accept_loop import AcceptLoop
 from proxy.net.listen.listening import PortPurpose, port_of
-from proxy.web.admin.access import AdminAccess, Peer, peer_of, read_token
+from proxy.web.admin.access import AdminAccess, peer_of, read_token
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
-from proxy.web.admin.slots import AdminSlots
+from proxy.web.admin.slots import AdminSlot, AdminSlots
 from proxy.web.admin.sources import AdminSources
+
+if TYPE_CHECKING:
+    from proxy.web.admin.server import AdminServer
 
 # For each of the two listeners, control socket and `adminApiAddress`.
 MOST_CONNECTIONS: Final = 8
@@ -38,9 +39,6 @@ ADMIN_CLIENT_BYTES: Final = 1280 * 1024
 SEND_BUFFER_BYTES: Final = 64 * 1024
 RECEIVE_BUFFER_BYTES: Final = 16 * 1024
 ACCEPTS_A_TURN: Final = 16
-REQUEST_SECONDS: Final = 5.0
-# A reload may take ten seconds.
-ANSWER_SECONDS: Final = 30.0
 IMPORT_SECONDS: Final = 30.0
 SHUTDOWN_SECONDS: Final = 1.0
 _FULL: Final = b'{"reason": "%d admin clients are connected already, which is the limit"}' % MOST_CONNECTIONS
@@ -48,57 +46,6 @@ FULL_ANSWER: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
     b"Retry-After: 1\r\nConnection: close\r\n\r\n%s" % (len(_FULL), _FULL)
 )
-
-
-class AdminSlot:
-    """The slot of an admin client: `cut` ends its connection, and a timer calls it."""
-
-    __slots__ = ("_listener", "_loop", "_timer", "cut", "peer", "served", "silent_since")
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, listener: "AdminListener", peer: Peer) -> None:
-        self._loop = loop
-        self._listener = listener
-        self._timer = loop.call_later(REQUEST_SECONDS, self.end)
-        self.peer = peer
-        self.cut: Callable[[], object] = do_nothing
-        self.served = False
-        self.silent_since: float | None = None
-
-    @property
-    def host(self) -> str:
-        """Return what the client shares with all its other connections."""
-        return self.peer.host
-
-    def connected(self, abort: Callable[[], object]) -> None:
-        """Called when a transport owns the socket; from then on `abort` ends the connection."""
-        self.served = True
-        # The proxy does not read before, at most while libraries are imported for the first client.
-        self.silent_since = self._loop.time()
-        self.cut = abort
-
-    def request_received(self) -> None:
-        """Called when the request is complete and permitted: stop its timer, and start the timer of the answer."""
-        self._listener.slots_of(self.peer).proven(self)
-        self._timer.cancel()
-        self._timer = self._loop.call_later(ANSWER_SECONDS, self.end)
-
-    def end(self) -> None:
-        self.cut()
-
-    def disconnected(self) -> None:
-        """Called when the connection has ended: free the slot; a second call does nothing."""
-        self._timer.cancel()
-        self._listener.free(self)
-
-
-class RequestServer(Protocol):
-    """The server that reads requests and writes answers (`proxy.web.admin.server.AdminServer`)."""
-
-    def connection(self, slot: AdminSlot) -> asyncio.Protocol:
-        """Return the protocol of a new connection."""
-
-    async def shutdown(self, timeout: float | None = None) -> None:
-        """Close every connection."""
 
 
 class AdminListener:
@@ -110,11 +57,11 @@ class AdminListener:
         self._access = access
         self._scope = TaskScope(self._report)
         # Each listener has slots of its own: clients without the token must not keep the operator off the socket.
-        self._local_slots: AdminSlots[AdminSlot] = AdminSlots(MOST_CONNECTIONS)
-        self._slots: AdminSlots[AdminSlot] = AdminSlots(MOST_CONNECTIONS)
+        self._local_slots: AdminSlots = AdminSlots(MOST_CONNECTIONS)
+        self._slots: AdminSlots = AdminSlots(MOST_CONNECTIONS)
         self._accepting: list[AcceptLoop] = []
         self._control: ControlSocket | None = None
-        self._server: RequestServer | None = None
+        self._server: AdminServer | None = None
 
     def __len__(self) -> int:
         return len(self._local_slots) + len(self._slots)
@@ -173,20 +120,13 @@ class AdminListener:
         if self._server is not None:
             await self._server.shutdown(SHUTDOWN_SECONDS)
 
-    def free(self, slot: AdminSlot) -> None:
-        self.slots_of(slot.peer).free(slot)
-
-    def slots_of(self, peer: Peer) -> AdminSlots[AdminSlot]:
-        """Return the slots of the listener that a client uses."""
-        return self._local_slots if peer.local else self._slots
-
     def _loop_of(self) -> AcceptLoop:
         self._accepting.append(AcceptLoop(self._loop, ACCEPTS_A_TURN, self._take, self._paused))
         return self._accepting[-1]
 
     def _take(self, accepted: socket.socket, _: str) -> None:
         peer = peer_of(accepted)
-        slots = self.slots_of(peer)
+        slots = self._local_slots if peer.local else self._slots
         if slots.full and not self._end(slots.victim_for(peer.host, self._loop.time())):
             # The answer fits into the kernel's buffer, so that a client that does not read costs no memory here.
             with suppress(OSError):
@@ -195,7 +135,7 @@ class AdminListener:
             return
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-        slot = AdminSlot(self._loop, self, peer)
+        slot = AdminSlot(self._loop, slots, peer)
         slots.take(slot)
         slot.cut = self._scope.start(self._serve(accepted, slot), partial(self._close_unserved, accepted, slot))
 
@@ -203,7 +143,7 @@ class AdminListener:
         """End a connection whose slot is free from now on; return False for None."""
         if slot is None:
             return False
-        self.free(slot)
+        slot.slots.free(slot)
         slot.end()
         return True
 

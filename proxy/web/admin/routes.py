@@ -94,7 +94,7 @@ DEFAULT_PAGE: Final = 100
 _BIGGEST: Final = 10**15
 MODES: Final = ("handshake", "lookup", "relay")
 _LEVELS: Final = tuple(LEVELS)
-# The answer to a profile must come within the time of an answer (`listener.ANSWER_SECONDS`).
+# The answer to a profile must come within the time of an answer (`slots.ANSWER_SECONDS`).
 LONGEST_PROFILE_SECONDS: Final = 20.0
 
 ROUTES: Final[tuple[Route, ...]] = (

@@ -16,9 +16,9 @@ from multidict import CIMultiDict
 from proxy.web.admin import routes
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.actions import Actions
-from proxy.web.admin.listener import AdminSlot
 from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
+from proxy.web.admin.slots import AdminSlot
 from proxy.web.admin.sources import AdminSources
 from proxy.web.admin.views import Views
 from proxy.web.connection import TOO_LARGE, HttpConnection
@@ -69,7 +69,6 @@ class AdminServer(web.Server):
     def connection(self, slot: AdminSlot) -> AdminConnection:
         """Return a new connection, for the admin client in this slot."""
         made = AdminConnection(self, loop=self._loop, **self._kwargs)
-        made.longest_header = LONGEST_HEADER_BYTES
         made.slot = slot
         return made
 

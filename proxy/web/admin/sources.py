@@ -1,9 +1,8 @@
 """The parts of a proxy that the admin API shows and changes."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.clients.sessions import Sessions
@@ -20,26 +19,23 @@ class NotUndone(Exception):
     """A drain cannot be called off; the text says why."""
 
 
-class ProcessControl(Protocol):
-    """The process around a proxy, which takes signals (`proxy.cli.serve`)."""
+@dataclass(frozen=True, slots=True)
+class ProcessControl:
+    """What the process around a proxy, which takes signals, does for the admin API (`proxy.cli.serve` says how).
 
-    async def reload(self) -> ReloadReport:
-        """Read the configuration again, and return the result."""
+    `set` changes a dynamic key for some seconds, or until the next reload; it raises ConfigError. `drain` begins to
+    stop, maybe at once, and returns how long that may take; None if the proxy is stopping already. `undo_drain` calls
+    off a drain that the admin API began; it raises NotUndone. `hand_over` leaves the listening sockets to the process
+    that has got them, stops, and returns how long that may take. `fail` stops in order, with an exit code that says
+    that the proxy has failed.
+    """
 
-    def set(self, name: str, text: str, seconds: float | None) -> Mapping[str, object]:
-        """Change a dynamic key for `seconds`, or until the next reload; raise ConfigError."""
-
-    def drain(self, *, at_once: bool) -> Mapping[str, object] | None:
-        """Begin to stop, and return how long that may take; None if the proxy is stopping already."""
-
-    def undo_drain(self) -> None:
-        """Call off a drain that the admin API began; raise NotUndone."""
-
-    def hand_over(self) -> Mapping[str, object]:
-        """Leave the listening sockets to the process that has got them, and stop; return how long that may take."""
-
-    def fail(self) -> None:
-        """Stop in order, with an exit code that says that the proxy has failed."""
+    reload: Callable[[], Awaitable[ReloadReport]]
+    set: Callable[[str, str, float | None], Mapping[str, object]]
+    drain: Callable[[bool], Mapping[str, object] | None]
+    undo_drain: Callable[[], None]
+    hand_over: Callable[[], Mapping[str, object]]
+    fail: Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class Views:
             "namespace": group.request.namespace[:LONGEST_NAME],
             "principal": None if group.principal is None else self._owner(group.principal),
             "broker": str(group.broker),
-            "stage": group.stopped_at().name.lower(),
+            "stage": group.step.stage.name.lower(),
             "members": len(group.members),
             "clients": clients,
             "shared": bool(group.key),

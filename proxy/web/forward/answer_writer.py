@@ -4,19 +4,17 @@ Rule: the next step is read from the broker when the last has left user space. I
 client's connection is reset, so that half a list never looks like a whole list.
 """
 
-import fcntl
 import socket
-import sys
-import termios
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from proxy.core.counters import Counters, counter, counter_by
 from proxy.core.errors import DisconnectCause
+from proxy.net.sockets import untaken_bytes
 from proxy.net.write_watch import PROOF_BYTES, WriteProgress, WriteWatch
+from proxy.web.forward.uploads import Sample
 from proxy.web.http.endings import reset
-from proxy.web.http.places import Sample
 
 if TYPE_CHECKING:
     import asyncio
@@ -241,8 +239,7 @@ class AnswerWriter:
         if own is None:
             return 0
         try:
-            # TIOCOUTQ is Linux's other name for SIOCOUTQ (tcp(7)).
-            return int.from_bytes(fcntl.ioctl(own.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+            return untaken_bytes(own.fileno())
         except OSError:
             return 0
 

@@ -5,7 +5,7 @@ second DNS answer could lead elsewhere). No body is decoded and no cookie is kep
 small steps, in turns with all other work of the loop, so a body never takes more than its window. An abandoned
 connection is closed at once, and so is one that brings more than the answer that was asked for: nobody gets the answer
 to another request, and nothing is kept of a server that goes on by itself. The connections to a server that are in use
-are bounded, and requests wait for one in turns by key (`proxy.web.http.places`).
+are bounded, and requests wait for one in turns by key (`proxy.web.forward.places`).
 """
 
 import asyncio
@@ -30,10 +30,11 @@ from proxy.core.errors import ProxyError, TargetRefused
 from proxy.core.log import Logger
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.places import Place, SharedPlaces
 from proxy.web.forward.settings import MOST_CONNECTIONS_A_SERVER, WebLimits
+from proxy.web.forward.visits import Visit
 from proxy.web.http.endings import reset
 from proxy.web.http.pieces import READ_SECONDS, PiecewiseParser, piece_bytes
-from proxy.web.http.places import Guest, Place, SharedPlaces
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
@@ -332,9 +333,13 @@ def connector_of_one(budget: LoopBudget, tls: Any) -> aiohttp.TCPConnector:
 def write_at_once(transport: asyncio.WriteTransport) -> None:
     """Make a drained write one that has left user space, but for what TLS has sealed already.
 
-    With a mark of 0 uvloop never goes on after a write over TLS.
+    With a mark of 0 uvloop never goes on after a write over TLS. TLS reads no further ahead either: uvloop would keep
+    up to 256 KiB of ciphertext for a reader that stands still.
     """
     transport.set_write_buffer_limits(high=1)
+    # Only transports with TLS have it.
+    if (limit_reads := getattr(transport, "set_read_buffer_limits", None)) is not None:
+        limit_reads(high=1)
 
 
 def _unread(transport: asyncio.BaseTransport) -> bytes:
@@ -373,7 +378,7 @@ class ServerConnections:
         self._log = log
         self._servers: dict[tuple[str, int | None], SharedPlaces] = {}
 
-    async def enter(self, host: str, port: int | None, guest: Guest, *, list_seconds: float | None = None) -> Place:
+    async def enter(self, host: str, port: int | None, guest: Visit, *, list_seconds: float | None = None) -> Place:
         """Wait for a connection to a server that `guest` may use until it releases its place; raises NoConnectionFree.
 
         A topic list waits for `list_seconds`, in the line of lists. A cancelled call holds no place.

@@ -11,7 +11,7 @@ from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, parse_address
 from proxy.core.errors import TargetRefused
 from proxy.core.log import LinePace, Logger
-from proxy.web.forward.lookup_answers import broker_of, rewritten
+from proxy.web.forward.lookup_answers import lookup_in, rewritten
 from proxy.web.http.origins import host_of
 
 MOST_CHOSEN_BY_THE_KERNEL: Final = 64
@@ -58,16 +58,18 @@ class BrokerPorts:
 
     def rewritten(self, answer: bytes, host_header: str) -> bytes:
         """Return a lookup's answer with this proxy's addresses; `host_header` is the client's name for this proxy."""
+        lookup = lookup_in(answer, tls_to_brokers=self._tls_to_brokers)
+        if lookup is None:
+            return answer
         if self._known is not None:
-            broker = broker_of(answer, tls_to_brokers=self._tls_to_brokers)
-            if broker is not None:
-                self._known.note_url(broker)
+            self._known.note_url(lookup.broker)
         host = self._advertised or host_of(host_header)
         if not host or not (self._free or self._opened):
             return answer
-        return rewritten(answer, host, self.port_of, self.web_ports, tls_to_brokers=self._tls_to_brokers)
+        ports = self._port_of(lookup.broker, False), self._port_of(lookup.broker, True)
+        return rewritten(answer, lookup, host, ports, self.web_ports)
 
-    def port_of(self, url: str, tls: bool) -> int | None:
+    def _port_of(self, url: str, tls: bool) -> int | None:
         """Return the port for a broker's URL, opened if necessary; None if no port is available."""
         if not (self._tls_ports if tls else self._plain_ports):
             return None

@@ -6,7 +6,7 @@ the headers with the client's identity. Cookies are for servers of `httpReverseP
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Final
 
 from proxy.auth.providers.http_header import spelt_once
@@ -103,6 +103,13 @@ def check(name: str, value: str) -> None:
     """Raise UnsafeHeader if name and value do not make exactly one header line."""
     if not _NAME.fullmatch(name) or _UNSAFE.search(value):
         raise UnsafeHeader(f"header {name[:64]!r} has characters that no header may have")
+
+
+def finish(answer: MutableMapping[str, str], extra: Headers) -> None:
+    """Add the headers that every answer gets, and hide the server's software."""
+    answer["Server"] = "pulsar-proxy"
+    for name, value in extra:
+        answer[name] = value
 
 
 def extra_headers(text: str) -> Headers:

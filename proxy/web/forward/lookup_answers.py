@@ -6,8 +6,7 @@ this proxy, and the answer names that port. The answer for a broker without a po
 """
 
 import json
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from protocol.host_port import host_port
 
@@ -16,43 +15,38 @@ _PLAIN: Final = ("brokerUrl", "nativeUrl")
 _TLS: Final = ("brokerUrlTls", "brokerUrlSsl")
 _WEB: Final = ("httpUrl", "httpUrlTls")
 
-PortOf = Callable[[str, bool], int | None]
+
+class Lookup(NamedTuple):
+    """A lookup's answer: the URL of the broker that it names, and all its fields."""
+
+    broker: str
+    fields: dict[str, Any]
 
 
-def broker_of(answer: bytes, *, tls_to_brokers: bool = False) -> str | None:
-    """Return the URL of the broker that a lookup's answer names; None for any other answer."""
-    return _parsed(answer, tls_to_brokers)[0]
-
-
-def _parsed(answer: bytes, tls_to_brokers: bool) -> tuple[str | None, dict[str, Any]]:
-    """Return the broker's URL and all fields of a lookup's answer; no URL for any other answer."""
+def lookup_in(answer: bytes, *, tls_to_brokers: bool) -> Lookup | None:
+    """Return what a lookup's answer says, None for any other; `tls_to_brokers`: the proxy uses TLS to brokers."""
     try:
         found = json.loads(answer)
     except (ValueError, RecursionError):
-        return None, {}
-    if not isinstance(found, dict):
-        return None, {}
-    broker = found.get(_TLS[0] if tls_to_brokers else _PLAIN[0])
-    return (broker, found) if isinstance(broker, str) and broker else (None, found)
+        return None
+    broker = found.get(_TLS[0] if tls_to_brokers else _PLAIN[0]) if isinstance(found, dict) else None
+    return Lookup(broker, found) if isinstance(broker, str) and broker else None
 
 
 def rewritten(
     answer: bytes,
+    lookup: Lookup,
     host: str,
-    port_of: PortOf,
+    ports: tuple[int | None, int | None],
     web_ports: tuple[int | None, int | None],
-    *,
-    tls_to_brokers: bool = False,
 ) -> bytes:
-    """Return the answer with this proxy's addresses; any answer that is not a lookup's is returned unchanged.
+    """Return a lookup's answer with this proxy's addresses, unchanged without a port for its broker.
 
-    `port_of` returns the port for a broker's URL and for clients with or without TLS. `web_ports` are the plain and the
-    TLS port of this proxy, None for a missing port. `tls_to_brokers`: whether the proxy connects to brokers with TLS.
+    `ports` are that for the broker's clients without TLS and that for those with TLS, `web_ports` those of the web
+    service; None for a missing port.
     """
-    broker, found = _parsed(answer, tls_to_brokers)
-    if broker is None:
-        return answer
-    plain, tls = port_of(broker, False), port_of(broker, True)
+    plain, tls = ports
+    found = lookup.fields
     if plain is None and tls is None:
         return answer
     if plain is not None:

@@ -7,12 +7,13 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 
 import asyncio
 import secrets
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Final, Protocol
+from typing import Final
 
 import aiohttp
 from aiohttp import web
@@ -30,11 +31,13 @@ from proxy.net.write_watch import WriteWatch
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
 from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, header_fault, read_at_most
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
     RequestLoop,
     UnsafeHeader,
+    finish,
     to_broker,
     to_client,
     without,
@@ -48,17 +51,17 @@ from proxy.web.forward.own_credentials import (
     identity_headers,
     judged_by_header,
 )
+from proxy.web.forward.places import Place
 from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
 from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
-from proxy.web.forward.settings import CurrentTls, WebLimits, WebTargets
+from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
 from proxy.web.forward.upstreams import REDIRECTS, SERVER_FAILURES, Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, count_answer, retry_after
-from proxy.web.http.places import Place
 
 # The proxy reads the answer, so the answer must not be compressed. A broker that redirects to the host that a client
 # claims would make that host, and whatever it names, known brokers; here the proxy itself follows, and writes its name.
@@ -69,13 +72,6 @@ _NONE_FREE: Final = "all connections to the server of this request are in use, s
 _NO_SOCKET: Final = "the proxy has no socket free for this request, send it again later"
 _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
-
-
-class LookupAnswers(Protocol):
-    """Rewrites the answers to HTTP lookups (`proxy.web.forward.broker_ports.BrokerPorts`)."""
-
-    def rewritten(self, answer: bytes, host_header: str) -> bytes:
-        """Return the answer with this proxy's addresses."""
 
 
 @dataclass(slots=True)
@@ -89,9 +85,9 @@ class ProxyServices:
     counters: Counters
     writes: WriteWatch
     list_permits: TopicListPermits
-    lookups: LookupAnswers
+    lookups: BrokerPorts
     own: BrokerCredentials | None
-    tls: CurrentTls | None
+    tls: Callable[[bool], ssl.SSLContext] | None
     extra_headers: Headers
     log: Logger
     connections: ServerConnections
@@ -382,7 +378,7 @@ class ReverseProxy:
             # Use the context in force: certificates may have been replaced. The connections of each are kept apart.
             answer = await self._client.request(
                 exchange.method, url, headers=headers, data=payload, allow_redirects=False,
-                ssl=tls(certificate=exchange.names_role) if tls is not None else True,
+                ssl=tls(exchange.names_role) if tls is not None else True,
             )  # fmt: skip
         except BaseException:
             exchange.question_over()
@@ -419,7 +415,7 @@ class ReverseProxy:
         if exchange.destination.care is Care.LOOKUP and answer.status == 200:
             return await self._pass_lookup(exchange, answer, headers)
         response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=CIMultiDict(headers))
-        self.finish_headers(response)
+        finish(response.headers, self._services.extra_headers)
         bodiless = exchange.method == "HEAD" or answer.status in _NO_BODY
         if answer.content_length is not None:
             # The answer to a HEAD has a length, too.
@@ -480,15 +476,9 @@ class ReverseProxy:
         if exchange.trusted:
             written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
-        self.finish_headers(response)
+        finish(response.headers, self._services.extra_headers)
         count_answer(self._services.counters, answer.status)
         return response
-
-    def finish_headers(self, response: web.StreamResponse) -> None:
-        """Add the headers that every answer gets, and hide the server's software."""
-        response.headers["Server"] = "pulsar-proxy"
-        for name, value in self._services.extra_headers:
-            response.headers[name] = value
 
 
 def _has_credentials(request: web.BaseRequest) -> bool:

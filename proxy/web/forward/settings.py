@@ -1,13 +1,12 @@
 """Limits and targets of the web ports, read from the configuration."""
 
-import ssl
 from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
+from proxy.web.forward.gate import GATE_SECONDS, GateLimits
 from proxy.web.forward.routes import ExtraRoute
-from proxy.web.http.gate import GATE_SECONDS, GateLimits
 from proxy.web.http.origins import OriginRules
 
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
@@ -19,13 +18,6 @@ METRICS_CONNECTIONS: Final = 16
 MOST_CONNECTIONS_A_SERVER: Final = 256
 # This part of the connections may be WebSockets: the others are for requests, however many stay open.
 TUNNELS_PART: Final = 2
-
-
-class CurrentTls(Protocol):
-    """Returns the context in force towards servers, with the certificate of the proxy or without."""
-
-    def __call__(self, *, certificate: bool) -> ssl.SSLContext:
-        """Return the context for the next connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +33,6 @@ class WebLimits:
     exchange_seconds: float
     connect_seconds: float
     metrics_seconds: float
-    page_reuse_seconds: float
     most_asked_lists: int
     max_connections: int
     max_tunnels: int
@@ -68,7 +59,6 @@ class WebLimits:
             exchange_seconds=exchange_seconds,
             connect_seconds=config.seconds(Config.broker_proxy_connect_timeout_ms),
             most_asked_lists=config.topic_list_max_outstanding_per_broker,
-            page_reuse_seconds=config.seconds(Config.web_service_page_reuse_millis),
             metrics_seconds=config.seconds(Config.metrics_servlet_timeout_ms),
             max_connections=config.max_http_server_connections,
             max_tunnels=max(1, config.max_http_server_connections // TUNNELS_PART),

@@ -11,7 +11,7 @@ clients that are awake (`proxy.requests.reader_shares`), until the client has ta
 stands still.
 
 Clients of one network may take all that there is, and stand. So an eighth of each, of the connections to a broker that
-lists may have (`proxy.web.http.places`), of the slots and of that share, is kept for networks that hold nothing of it.
+lists may have (`places.py`), of the slots and of that share, is kept for networks that hold nothing of it.
 A list waits for its connection before its slot, or those that wait for connections to one broker would hold all slots.
 """
 
@@ -27,10 +27,11 @@ from proxy.auth.fairness_key import FairnessKeys
 from proxy.core.counters import Counters, counter
 from proxy.core.errors import DisconnectCause
 from proxy.requests.reader_shares import ReaderShares
-from proxy.telemetry.events.direct_records import NO_DIRECT_RECORD, NoDirectRecord, direct_record
+from proxy.telemetry.events.direct_records import DirectRecord
+from proxy.telemetry.events.outcomes import outcome_of
 from proxy.telemetry.events.recorder import Recorder, RequestOrigin
-from proxy.telemetry.heavy_hitters import UsageTracker
 from proxy.telemetry.refusals import RefusalLog, Stage
+from proxy.telemetry.usage import UsageTracker
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, retry_after
 
@@ -95,10 +96,12 @@ class ListUnderWay:
         if self.share is not None:
             self.share.release()
 
-    def failed(self, error: PermitAcquireError) -> None:
-        """Record that no permit was granted."""
-        self.record.failed(KIND, error, None)
-        self.record = NO_DIRECT_RECORD
+    def ended(self, outcome: str) -> None:
+        """Record the end of the list; a second call does nothing."""
+        record, self.record = self.record, None
+        if record is not None:
+            gone = DisconnectCause.CLIENT_CLOSED if outcome == "cancelled" else None
+            record.ended(KIND, outcome, self.sent_bytes if outcome == "ok" else None, gone)
 
 
 class TopicListPermits:
@@ -149,10 +152,10 @@ class TopicListPermits:
         try:
             yield under_way
         except BaseException as error:
-            _ended(under_way.record, error)
+            under_way.ended(_outcome_of(error))
             raise
         else:
-            _over(under_way)
+            under_way.ended(under_way.outcome)
         finally:
             self._give_back(under_way)
 
@@ -162,7 +165,7 @@ class TopicListPermits:
         if slot is not None and not slot.released:
             return
         under_way.slot = await self._acquire(self.slots, 1, under_way, Stage.BROKER_BUSY, under_way.share_key)
-        if slot is None:
+        if slot is None and under_way.record is not None:
             under_way.record.question_asked()
 
     async def waits(self, under_way: ListUnderWay, wait: Callable[[float], Awaitable[T]]) -> T:
@@ -177,7 +180,8 @@ class TopicListPermits:
         """Take the permit of the window of a list, and a share before unless it `fits`; the slot ends with the wait."""
         if under_way.permit is not None:
             return
-        under_way.record.asks(under_way.window_bytes)
+        if under_way.record is not None:
+            under_way.record.asks(under_way.window_bytes)
         if self._shares.in_force and not fits:
             awake = self._shares.awake
             under_way.share = await self._acquire(
@@ -185,7 +189,8 @@ class TopicListPermits:
             )
         under_way.permit = await self._acquire(self._direct, under_way.window_bytes, under_way, Stage.DIRECT)
         under_way.granted_at = self._clock.time()
-        under_way.record.granted(under_way.permit.size)
+        if under_way.record is not None:
+            under_way.record.granted(under_way.permit.size)
         under_way.question_over()
 
     async def _acquire(
@@ -201,7 +206,7 @@ class TopicListPermits:
             self._counters[LISTS_REFUSED].value += 1
             self._refusals.note(error, stage, semaphore, client.name, namespace)
             self._usage.refused(namespace, client.principal)
-            under_way.failed(error)
+            under_way.ended(outcome_of(error, under_way=True))
             raise HttpRefused(429, stage.refusal, _KINDS[stage], retry_after(RETRY_SECONDS)) from error
 
     def _give_back(self, under_way: ListUnderWay) -> None:
@@ -215,27 +220,16 @@ class TopicListPermits:
             under_way.namespace, under_way.client.principal, byte_seconds=held, sent_bytes=under_way.sent_bytes
         )
 
-    def record_of(self, client: WebClient, namespace: str) -> NoDirectRecord:
-        """Return the record of a list that begins now."""
+    def record_of(self, client: WebClient, namespace: str) -> DirectRecord | None:
+        """Return the record of a list that begins now; None without an event log."""
+        if self._recorder is None:
+            return None
         origin = RequestOrigin(client.principal, client.name, None)
-        return direct_record(self._recorder, origin, namespace, over_http=True)
+        return DirectRecord(self._recorder, origin, namespace, over_http=True)
 
 
-def _left(record: NoDirectRecord) -> None:
-    record.ended(KIND, "cancelled", None, DisconnectCause.CLIENT_CLOSED)
-
-
-def _over(under_way: ListUnderWay) -> None:
-    record, outcome = under_way.record, under_way.outcome
-    if outcome == "cancelled":
-        _left(record)
-    else:
-        record.ended(KIND, outcome, under_way.sent_bytes if outcome == "ok" else None)
-
-
-def _ended(record: NoDirectRecord, error: BaseException) -> None:
-    """Record a list that was refused, or whose task was cancelled because its client has left."""
+def _outcome_of(error: BaseException) -> str:
+    """Return the outcome of a list that was refused, or whose task was cancelled because its client has left."""
     if not isinstance(error, HttpRefused):
-        _left(record)
-    else:
-        record.ended(KIND, "timeout" if error.status == 504 else "upstream_error", None)
+        return "cancelled"
+    return "timeout" if error.status == 504 else "upstream_error"

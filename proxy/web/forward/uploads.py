@@ -1,21 +1,32 @@
 """Measure the upload of a request, so that a silent or slow one can be ended.
 
 Rules: only the time in which this proxy waits for the client counts, never the broker's time. A silent upload ends
-after the stall time-out; a slow one only while other requests wait for its place (`proxy.web.http.places`). No I/O, no
+after the stall time-out; a slow one only while other requests wait for its place (`places.py`). No I/O, no
 clock of its own.
 """
 
 import sys
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from proxy.net.upload_rate import UploadRate
 from proxy.net.write_watch import WriteLimits
 from proxy.web.http.errors import HttpRefused
-from proxy.web.http.places import Sample
 
 _STALL_KEY: Final = "topicListWriteStallTimeoutMillis"
 _RATE_KEY: Final = "topicListWriteMinBytesPerSecond"
+
+
+class Sample(NamedTuple):
+    """The bytes that a client has taken or sent in how many seconds, and those it still has to take.
+
+    `of` is the stream that was measured.
+    """
+
+    of: object
+    seconds: float
+    moved_bytes: int
+    pending_bytes: int
 
 
 class Upload(UploadRate):

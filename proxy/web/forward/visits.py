@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from proxy.core.errors import DisconnectCause
 from proxy.web.forward.answer_writer import AnswerWriter
-from proxy.web.forward.uploads import Upload
+from proxy.web.forward.uploads import Sample, Upload
 from proxy.web.http.errors import HttpRefused, retry_after
-from proxy.web.http.places import Sample
 
 if TYPE_CHECKING:
     from aiohttp import StreamReader
@@ -18,7 +17,7 @@ _GAVE_WAY: Final = "this request gave way to those of others: its client holds m
 
 
 class Visit:
-    """A request that is being forwarded (a `proxy.web.http.places.Guest`).
+    """A request that is being forwarded, and may hold places (`proxy.web.forward.places`).
 
     `content` is the request's body; `upload` and `writer` are set while there is an upload or an answer.
     """

@@ -179,7 +179,7 @@ class WebSocketTunnels:
 
     def _context(self, *, certificate: bool) -> ssl.SSLContext:
         current = self._services.tls
-        return ssl.create_default_context() if current is None else current(certificate=certificate)
+        return ssl.create_default_context() if current is None else current(certificate)
 
     async def _connect(
         self, address: str, target: BrokerAddress, context: ssl.SSLContext | None
@@ -389,7 +389,7 @@ class _CredentialsWatch:
             self._timer.cancel()
 
     def _wait(self, guard: Guard) -> None:
-        self._timer = asyncio.get_running_loop().call_later(guard.check_seconds, self._look, guard)
+        self._timer = asyncio.get_running_loop().call_later(guard.verifier.settings.refresh_seconds, self._look, guard)
 
     def _look(self, guard: Guard) -> None:
         if guard.expired(self._client):

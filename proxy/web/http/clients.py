@@ -4,13 +4,13 @@ Rule: credentials are verified before any work is done for them; a client's own 
 another principal, is ignored.
 """
 
-import time
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from protocol.host_port import host_port
-from proxy.auth.identity import AuthData, Authenticated, AuthenticationFailed, Principal
+from proxy.auth.client_authentication import ClientAuthentication
+from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
 from proxy.auth.providers.http_header import credentials_of_header
 from proxy.config.keys.networks import is_loopback
 from proxy.core.addresses import host_network
@@ -56,32 +56,19 @@ class WebClient:
         return host_network(self.name.rpartition(":")[0].strip("[]"))
 
 
-class Verifier(Protocol):
-    """The verifier of credentials (`proxy.auth.client_authentication.ClientAuthentication`)."""
-
-    async def verify(self, presented: AuthData, certificate: bytes | None, client: str) -> Authenticated:
-        """Return the role that the credentials of `client` prove; raises AuthenticationFailed."""
-
-    def refused(self, client: str, failure: AuthenticationFailed) -> None:
-        """Log a client whose credentials prove no role."""
-
-
 @dataclass(frozen=True, slots=True)
 class Guard:
     """The authentication of the web ports, with `authenticationEnabled`.
 
     `certificates`: a certificate is the credential of a request without a header; else such a request has none.
-    Credentials of clients that stay are looked at every `check_seconds`, by the wall clock `now`.
     """
 
-    verifier: Verifier
-    certificates: bool = True
-    check_seconds: float = 60.0
-    now: Callable[[], float] = time.time
+    verifier: ClientAuthentication
+    certificates: bool
 
     def expired(self, client: WebClient) -> bool:
         """Return whether the credentials of a client have expired since they were verified."""
-        return client.expires_at is not None and self.now() >= client.expires_at
+        return client.expires_at is not None and self.verifier.now() >= client.expires_at
 
     async def identified(self, client: WebClient, authorization: str | None, certificate: bytes | None) -> WebClient:
         """Return the client with the role of its header or certificate; raises HttpRefused with 401, or 503 if busy."""

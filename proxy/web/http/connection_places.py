@@ -46,6 +46,9 @@ class WebConnection(Hashable, Protocol):
     def answered(self) -> bool:
         """Return whether there was a request before."""
 
+    def cut(self) -> None:
+        """End the connection at once."""
+
 
 C = TypeVar("C", bound=WebConnection)
 

@@ -7,7 +7,9 @@ request needs a role, with `authorizationEnabled` one of `superUserRoles`, as up
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
+
+from proxy.config.config import Config
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,28 +42,12 @@ class Document:
     better: str = ""
 
 
-class GuardSettings(Protocol):
-    """The settings that decide which roles may see a document."""
-
-    @property
-    def authentication_enabled(self) -> bool:
-        """Whether a request needs a role."""
-
-    @property
-    def authorization_enabled(self) -> bool:
-        """Whether the role must be one of `super_user_roles`."""
-
-    @property
-    def super_user_roles(self) -> tuple[str, ...]:
-        """Roles that may see everything."""
-
-
-def refusal(settings: GuardSettings, role: str | None) -> Answer | None:
+def refusal(config: Config, role: str | None) -> Answer | None:
     """Return the refusal for a role that may not see documents, None if it may; the role is None if not proven."""
-    if not settings.authentication_enabled:
+    if not config.authentication_enabled:
         return None
     if role is None:
         return Answer(401, {"reason": "authentication is required"})
-    if settings.authorization_enabled and role not in settings.super_user_roles:
+    if config.authorization_enabled and role not in config.super_user_roles:
         return Answer(403, {"reason": "this role may not see it (superUserRoles)"})
     return None

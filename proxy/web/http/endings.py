@@ -6,19 +6,15 @@ at the end of its exchange is reset; bytes in the kernel's queue expire with TCP
 
 import asyncio
 import socket
-import struct
-from contextlib import suppress
-from typing import Final
 
-_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+from proxy.net.sockets import reset_on_close
 
 
 def reset(transport: asyncio.WriteTransport) -> None:
     """Abort with an RST: bytes in the kernel must neither linger nor look like a complete answer."""
     own: socket.socket | None = transport.get_extra_info("socket")
     if own is not None:
-        with suppress(OSError):
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
+        reset_on_close(own)
     transport.abort()
 
 

@@ -1,7 +1,7 @@
 """Contents of the proxy's own pages, made once for all clients that ask at the same time, and kept for a short time.
 
 Rules: a rendering goes on in slices of a few milliseconds, one rendering at a time: Pulsar traffic does not wait for
-it. Clients that ask during a rendering share it, and for `webServicePageReuseMillis` afterwards. A content does not
+it. Clients that ask during a rendering share it, and for a second afterwards. A content does not
 depend on the client, whose access is checked before, for each request. A change drops all contents.
 """
 
@@ -17,6 +17,7 @@ from proxy.core.tasks import TaskScope
 from proxy.web.http.errors import HttpRefused
 
 SLICE_SECONDS: Final = 0.002
+KEEP_SECONDS: Final = 1.0
 # Smaller contents would not get smaller by much.
 LEAST_PACKED_BYTES: Final = 1024
 # The fastest level: a third of the bytes for a fifth of the time of the default.
@@ -45,10 +46,9 @@ Make = Callable[[], Awaitable[Content]]
 
 
 class Renderings:
-    """The shared contents of all pages of a proxy; `keep_seconds` may be assigned at any time."""
+    """The shared contents of all pages of a proxy."""
 
-    def __init__(self, keep_seconds: float = 0.0) -> None:
-        self.keep_seconds = keep_seconds
+    def __init__(self) -> None:
         # An exception of a rendering goes to its clients.
         self.scope = TaskScope(lambda _: None)
         self._turn = asyncio.Lock()
@@ -126,9 +126,9 @@ class SharedRendering:
             result.exception()
             return
         result.set_result(rendered)
-        if self._under_way is result and self._all.keep_seconds > 0:
+        if self._under_way is result and KEEP_SECONDS > 0:
             self._kept = rendered
-            asyncio.get_running_loop().call_later(self._all.keep_seconds, self._drop, rendered)
+            asyncio.get_running_loop().call_later(KEEP_SECONDS, self._drop, rendered)
 
     def _ended(self, result: "asyncio.Future[Rendered]") -> None:
         if self._under_way is result:

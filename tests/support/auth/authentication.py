@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from limiter.clock import Clock
+from proxy.auth.authenticator import AuthContext, Authenticator
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
-from proxy.auth.providers.registry import AuthContext, Authenticator, build_authenticator
+from proxy.auth.providers.registry import build_authenticator
 from proxy.auth.settings import AuthenticationSettings
 from proxy.core.counters import Counters
 from proxy.core.log import open_log

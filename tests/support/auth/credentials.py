@@ -23,7 +23,7 @@ NOON = 1_000_000.0
 
 @dataclass
 class Judge:
-    """Says who a client is (`proxy.auth.client_authentication.RoleFinder`), at once or when `gate` opens."""
+    """Says who a client is (in place of `proxy.auth.authenticator.Authenticator`), at once or when `gate` opens."""
 
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[tuple[str, bytes]] = field(default_factory=list)

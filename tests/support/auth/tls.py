@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 import trustme
@@ -22,7 +22,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.pem import CERTIFICATES, KEYS, of_kind
-from proxy.net.tls.session import TlsConfig, TlsSession, new_config, new_session
+from proxy.net.tls.session import new_config, new_session
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 from proxy.net.transport import SharedReadBuffer
@@ -34,6 +34,9 @@ from tests.support.patience import in_time
 from tests.support.proxies import proxy_under_test
 from tests.support.proxies.proxy_under_test import Stage
 from tests.support.sockets.endpoints import Peer, RecordingEndpoint, hangup_watcher, tcp_pair
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig, TlsSession
 
 HOST = "localhost"
 PIECE_BYTES = 64 * 1024
@@ -77,18 +80,20 @@ def server_context(own: trustme.LeafCert | None = None, clients_from: str | None
 
 
 @cache
-def served_config() -> TlsConfig:
+def served_config() -> "TlsConfig":
     """Give the proxy's own settings of a port that asks for no certificates."""
     return _config(server_side=True, own=certificate())
 
 
 @cache
-def calling_config(of: str = "first") -> TlsConfig:
+def calling_config(of: str = "first") -> "TlsConfig":
     """Give the proxy's own settings towards brokers of an authority."""
     return _config(server_side=False, trusted=authority(of))
 
 
-def _config(*, server_side: bool, own: trustme.LeafCert | None = None, trusted: trustme.CA | None = None) -> TlsConfig:
+def _config(
+    *, server_side: bool, own: trustme.LeafCert | None = None, trusted: trustme.CA | None = None
+) -> "TlsConfig":
     roots = [] if trusted is None else of_kind(trusted.cert_pem.bytes(), CERTIFICATES)
     chain = [] if own is None else [each for pem in own.cert_chain_pems for each in of_kind(pem.bytes(), CERTIFICATES)]
     key = b"" if own is None else of_kind(own.private_key_pem.bytes(), KEYS)[0]
@@ -197,8 +202,8 @@ class Refused(Exception):
 
 
 def hands_shaken(
-    config: TlsConfig, peer: ssl.SSLContext, name: str = "", session: ssl.SSLSession | None = None
-) -> tuple[TlsSession, ssl.SSLObject]:
+    config: "TlsConfig", peer: ssl.SSLContext, name: str = "", session: ssl.SSLSession | None = None
+) -> "tuple[TlsSession, ssl.SSLObject]":
     """Give both ends of a connection in memory; raises Refused, or ssl.SSLError if the peer refuses.
 
     With a `name` the session is the client's.

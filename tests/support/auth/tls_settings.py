@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 import trustme
@@ -25,7 +25,10 @@ from cryptography.hazmat.primitives.serialization.pkcs12 import serialize_key_an
 from proxy.config.config import Config, ConfigError
 from proxy.net.tls.contexts import context_settings, load
 from proxy.net.tls.files import check
-from proxy.net.tls.session import TlsConfig, new_session
+from proxy.net.tls.session import new_session
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 # That of all stores of tests, too.
 PASSWORD: Final = "hush-hush"
@@ -36,7 +39,7 @@ def tls_config(**keys: object) -> Config:
     return Config.load(overrides=given | {key: str(value) for key, value in keys.items()})
 
 
-def settings(**keys: object) -> TlsConfig:
+def settings(**keys: object) -> "TlsConfig":
     """Give the settings of the only port, or towards brokers."""
     (made,) = context_settings(tls_config(**keys))
     return load(made, time.time()).config
@@ -48,7 +51,7 @@ def faults(**keys: object) -> list[str]:
     return [str(problem) for problem in caught.value.problems]
 
 
-def shown_by(served: TlsConfig) -> Sequence[bytes]:
+def shown_by(served: "TlsConfig") -> Sequence[bytes]:
     """Give the certificates that a client sees."""
     calling = settings(tlsEnabledWithBroker="true", tlsAllowInsecureConnection="true")
     server, client, no_room = new_session(served, ""), new_session(calling, "localhost"), memoryview(bytearray())

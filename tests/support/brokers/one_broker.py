@@ -4,13 +4,14 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+from proxy.brokers.discovery import Brokers
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable
 
 
-class OneBroker:
-    """The only broker (`proxy.brokers.discovery.BrokerChoice`), and what was reported of it."""
+class OneBroker(Brokers):
+    """The only broker, and what was reported of it."""
 
     def __init__(self, broker: BrokerAddress) -> None:
         self.broker = broker

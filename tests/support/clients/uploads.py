@@ -22,8 +22,6 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from proxy.net.transport import SMALL_READ_BYTES
-from proxy.net.write_watch import WriteLimits
-from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.loops.clock import ManualClock, ManualTimer
 
@@ -60,15 +58,12 @@ class Services:
 
     def __init__(self, limit: int, seconds: float = 28.0, timeout_seconds: float = 25.0) -> None:
         self.clock = ManualClock()
-        self.waits = LimiterMetrics(self.clock.time)
         self.direct = self._memory("direct", limit, timeout_seconds)
         self.frames = self._memory("direct for large frames", limit // SHARE_PART, timeout_seconds, share_by_key=True)
         self.handshakes = self._memory("handshake", limit, timeout_seconds, share_by_key=True)
         self.limits = SimpleNamespace(frame_seconds=seconds)
         self.authentication = None
-        self.uploads = UploadWatch(
-            lambda: WriteLimits(20.0, LEAST_BYTES_PER_SECOND), lambda: self.waits.served_waiters, open_log("error")
-        )
+        self.uploads = UploadWatch(lambda: LEAST_BYTES_PER_SECOND)
         self.requests = SimpleNamespace(counters=Counters(), refusals=RefusalLog(open_log("error"), self.clock))
         self.loop = self
 
@@ -79,7 +74,6 @@ class Services:
             max_queue=0,
             timeout_seconds=timeout_seconds,
             clock=self.clock,
-            observer=self.waits.waited,
             share_by_key=share_by_key,
         )
 
@@ -93,13 +87,6 @@ class Services:
         """Let every task go as far as it can."""
         for _ in range(6):
             await asyncio.sleep(0)
-
-    async def live(self, seconds: int) -> None:
-        """Let seconds pass, each with a sweep of the watch."""
-        for _ in range(seconds):
-            await self.look(1)
-            await self.uploads.sweep(self.clock.time())
-            await self.settle()
 
     async def look(self, seconds: float) -> None:
         """Let a time pass, with the looks of the watch."""

@@ -23,7 +23,9 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.net.write_watch import WriteLock
 from proxy.requests.client import ClientView
-from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, SharedAnswer, await_a_reader
+from proxy.requests.topic_lists.bodies import EncodedList
+from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, await_a_reader
+from proxy.telemetry.events.timeline import Step
 from proxy.telemetry.refusals import Stage
 
 TICKS = 1 << 40  # of the limiter's clock to a microsecond: no two waits of it begin in the same tick
@@ -113,15 +115,9 @@ class _Lanes:
 
 
 def _semaphore(limits: Limits, limit: int, queue: int, timeout: float, clock: LimiterClock) -> AsyncSemaphore:
-    return AsyncSemaphore(
-        "heap",
-        limit,
-        max_queue=queue,
-        timeout_seconds=timeout,
-        clock=clock,
-        share_by_key=limits.fairness != "fifo",
-        key_cap_percent=limits.key_cap_percent,
-    )
+    made = AsyncSemaphore("heap", limit, max_queue=queue, timeout_seconds=timeout, clock=clock)
+    made.set_sharing(limits.fairness != "fifo", limits.key_cap_percent)
+    return made
 
 
 class _Output:
@@ -307,7 +303,7 @@ class RealLimiter:
         if group in self._updating:
             return Outcome.TIMEOUT_HEAP_UPDATE
         return {Stage.HEAP: Outcome.TIMEOUT_HEAP, Stage.DIRECT: Outcome.TIMEOUT_DIRECT}.get(
-            group.stage, Outcome.TIMEOUT_OTHER
+            group.step.stage, Outcome.TIMEOUT_OTHER
         )
 
     async def _work(self, group: ListGroup, leader: int) -> None:
@@ -316,7 +312,7 @@ class RealLimiter:
         except PermitAcquireTimeout:
             self._settle_all(group, self._stopped_at(group))
         except PermitAcquireQueueFull:
-            in_heap = group.stage is Stage.HEAP
+            in_heap = group.step.stage is Stage.HEAP
             self._settle_all(group, Outcome.QUEUE_FULL_HEAP if in_heap else Outcome.QUEUE_FULL_DIRECT)
         except _TooLarge:
             self._settle_all(group, Outcome.OVERSIZE)
@@ -334,7 +330,7 @@ class RealLimiter:
         number = self._need["broker"][leader]
         lanes = self.lanes.setdefault(number, _Lanes(self._limits, self._clock))
         estimate = self._need["estimate_bytes"][leader]
-        group.stage = Stage.HEAP
+        group.stands_at(Step.HEAP)
         span = self._spans[group]["heap"] = [self._schedule.now, None]
         with (
             await group.acquire(lanes.estimates, estimate) as gate,
@@ -345,11 +341,11 @@ class RealLimiter:
             await self._answer(group, leader, heap)
 
     async def _ask(self, group: ListGroup, leader: int, questions: AsyncSemaphore, gate: Permit, heap: Permit) -> None:
-        group.stage = Stage.BROKER_BUSY
+        group.stands_at(Step.SLOT)
         slot = await group.acquire(questions, 1)
         self.groups.asked(group)
         self.questions += leader >= self._warm_up
-        group.stage = Stage.BROKER
+        group.stands_at(Step.QUESTION)
         begun: asyncio.Future[bool] = self._loop.create_future()
         size = self._need["heap_bytes"][leader]
 
@@ -374,17 +370,17 @@ class RealLimiter:
         self._spans[group]["update"][1] = self._schedule.now
 
     async def _answer(self, group: ListGroup, leader: int, heap: Permit) -> None:
-        group.stage = Stage.CLIENT_BUSY
+        group.stands_at(Step.READER)
         await self._passed(self._need["hold_us"][leader])
         await await_a_reader(list(group.members))
-        group.stage = Stage.DIRECT
+        group.stands_at(Step.DIRECT)
         span = self._spans[group]["direct"] = [self._schedule.now, None]
         size = self._need["direct_bytes"][leader]
         direct = await group.acquire(self.direct, size)
         span[1] = self._schedule.now
-        group.answer = cast(SharedAnswer, _Body(direct, len(group.members)))
+        group.answer = cast(EncodedList, _Body(direct, len(group.members)))
         heap.release()
-        group.stage = Stage.CLIENT_BUSY
+        group.stands_at(Step.WRITE)
         for member in group.members:
             member.settle(group.answer)
 

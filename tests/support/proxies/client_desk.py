@@ -80,7 +80,7 @@ class Lists:
 
 
 class Registry:
-    """Note the ends of connections (`proxy.clients.services.SessionRegistry`)."""
+    """Note the ends of connections."""
 
     logs_connections = False
 

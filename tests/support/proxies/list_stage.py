@@ -15,7 +15,7 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.fairness_key import DisplayNames, FairnessKeys
+from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.clocks import BrokerClocks
@@ -24,6 +24,7 @@ from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.pool import BrokerPool, PoolLimits
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.clients.requests import ASKED
+from proxy.config.config import Config
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
@@ -33,9 +34,9 @@ from proxy.net.transport import SharedReadBuffer
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.groups import ListGroup
 from proxy.requests.topic_lists.memory import ListMemory, MemorySettings
-from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
+from proxy.requests.topic_lists.service import ListRequest, TopicListService
 from proxy.telemetry.events.identities import EventIdentities
-from proxy.telemetry.events.recorder import NO_RECORD, Recorder
+from proxy.telemetry.events.recorder import Recorder, RecorderSettings, RequestOrigin
 from proxy.telemetry.events.reports import Reports
 from tests.support.brokers.one_broker import OneBroker, side_of
 from tests.support.brokers.raw_broker import CONNECTED
@@ -46,6 +47,7 @@ from tests.support.sockets.memory_transport import MemoryTransport
 
 BROKER = BrokerAddress("broker", 6650)
 KIB = 1024
+RECORDED = RecorderSettings.of(Config.load(overrides={"brokerServiceURL": "pulsar://broker"}))
 TURNS = 12
 
 
@@ -228,6 +230,7 @@ class ListStage:
                 sizes.max_queue,
                 sizes.acquire_seconds,
                 "connection",
+                True,
                 100,
                 sizes.unproven_percent,
             )
@@ -264,11 +267,11 @@ class ListStage:
         self.service = TopicListService(core, memory, side_of(self.choice, self.pool), self.pump, reports)
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
-            self.events,
+            self.events.put,
             EventIdentities(b"salt"),
             self.limiter,
-            self.queues,
-            FairnessKeys("connection"),
+            lambda: self.queues.heap_queue_size,
+            RECORDED,
             self.reports.append,
             lambda: round(loop.now * 1e9),
         )
@@ -294,9 +297,8 @@ class ListStage:
         )
 
         self.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value += 1
-        record = self.recorder.request(client) if logged else NO_RECORD
-        record.asks(request)
-
+        origin = RequestOrigin(client.principal, client.name, client.client_version)
+        record = self.recorder.request(origin) if logged else None
         asked = ListRequest(client, request, self.loop.time(), record)
 
         async def start() -> None:
@@ -304,8 +306,7 @@ class ListStage:
 
         def ended() -> None:
             if not asked.begun:
-                self.counters[ANSWERS]["cancelled"] += 1
-                record.cancelled()
+                self.service.cancelled(asked)
 
         self.run(start())
         return request.request_id

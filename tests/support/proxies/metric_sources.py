@@ -10,16 +10,15 @@ from limiter.statistics import LimiterStatistics
 from proxy.app.metrics.counters import BudgetLine, MemoryBudget
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.clients.relay_crowds import RelayCrowds
 from proxy.core.counters import Counters, Declared, Number
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
 from proxy.overload.counters import OverloadCounters, TopicNumbers
 from proxy.overload.samples import Signals
 from proxy.relay.engines import RelayEngines
-from proxy.relay.memory.bound import SocketBound
-from proxy.relay.memory.pool import RelayPool
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.relay_crowds import RelayCrowds
+from proxy.relay.socket_bound import SocketBound
 from proxy.relay.threads import NO_THREADS
 from proxy.relay.topic_slots import RateCounts
 from proxy.requests.request_bytes import RequestBytes
@@ -135,8 +134,7 @@ def full_relays(numbers: "itertools.count[int]") -> RelayEngines:
     log: Any = None
     bound = SocketBound(next(numbers), lambda _: None, lambda: (), RelayCrowds(), log, lambda: 5.0)
     bound.ended, bound.tight = next(numbers), True
-    pool, record = RelayPool(1000), PoolRecord(1000, 1000 + next(numbers), next(numbers), 0.0, 1, 0.0)
-    pool.use(lambda: record)
+    pool = PoolRecord(1000, 1000 + next(numbers), next(numbers), 0.0, 1, 0.0)
     found: Any = SimpleNamespace(
         bound=bound, pool=pool, weighed=SocketMemory(next(numbers), next(numbers)), threads=NO_THREADS
     )

@@ -7,23 +7,25 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
+from typing import TYPE_CHECKING, Any, cast
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
-from proxy.net.away import BodyThreads
-from proxy.net.tls.session import TlsSession
+from proxy.net.pump import Pump
 from proxy.relay.engine import RelayOrder
-from proxy.relay.native_api import CommandTap, EventTuple, PairEnd, PairEvent
-from proxy.relay.native_engine import NativeEngine
-from proxy.relay.native_relay import NativeRelay
+from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
+from proxy.relay.native_engine import NativeEngine, NativeRelay
 from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.events.recorder import RequestOrigin
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
+
+if TYPE_CHECKING:
+    from proxy.core.native import CommandTap, RelayEngine, TlsSession
 
 KIB = 1024
 LIMIT, WINDOW = 1000 * KIB, 128 * KIB
@@ -65,9 +67,9 @@ class FakePairs:
         scan: bool,
         count: bool,
         paused: tuple[int, int],
-        client_tls: TlsSession | None,
-        broker_tls: TlsSession | None,
-        tap: CommandTap | None,
+        client_tls: "TlsSession | None",
+        broker_tls: "TlsSession | None",
+        tap: "CommandTap | None",
     ) -> int:
         if self.fault is not None:
             raise self.fault
@@ -75,7 +77,7 @@ class FakePairs:
         self.given[pair] = Given((client_fd, broker_fd), to_client, to_broker, scan, paused)
         return pair
 
-    def make_tap(self) -> CommandTap:
+    def make_tap(self) -> "CommandTap":
         raise NotImplementedError
 
     def pause(self, pair: int, direction: int, reason: int) -> None:
@@ -177,13 +179,13 @@ class FakePairs:
         self.given[pair].fds = ()  # type: ignore[assignment]
 
 
-class FakeBodies:
+class FakeBodies(Pump):
     """The owner of bodies, as far as an engine calls it; `heard` has the calls in order."""
 
     def __init__(self) -> None:
         self.heard: list[tuple[object, ...]] = []
 
-    def threads_started(self, threads: BodyThreads) -> None:
+    def threads_started(self, threads: "RelayEngine") -> None:
         self.heard.append(("started", threads))
 
     def threads_stopped(self) -> None:
@@ -274,7 +276,9 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
     log = open_log("debug", "json", file)
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
-        engine = NativeEngine(loop, lambda: pairs, budget, counters, limits, watcher.ended, bodies, log, lambda _: None)
+        engine = NativeEngine(
+            loop, lambda: cast(Any, pairs), budget, counters, limits, watcher.ended, bodies, log, lambda _: None
+        )
         engine.start()
         at = Bench(engine, pairs, limits, counters, file, bodies)
         try:

@@ -45,7 +45,6 @@ SLOW_READER_RCVBUF: Final = 4096
 DEFAULTS: Final = {
     "servicePort": "0",
     "webServicePort": "0",
-    "webServicePageReuseMillis": "0",
     "bindAddress": "127.0.0.1",
     "clusterName": "test",
     "brokerProxyAllowedTargetPorts": "*",
@@ -225,7 +224,7 @@ class Stage:
 async def staged(
     store: TopicStore | None = None,
     broker_port: int | None = None,
-    # A RoleFinder; as with broker_tls.
+    # In place of an Authenticator; as with broker_tls.
     role_finder: Any = None,
     # An ssl.SSLContext; its type would be asked of every key that a dictionary brings.
     broker_tls: Any = None,
@@ -240,7 +239,7 @@ async def staged(
     before = open_files()
     sink = CheckedSink() if events is None else events
     # Otherwise the events go where the keys say.
-    given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink
+    given = None if keys.keys() & {"eventLogDirectory", "eventLogTopic"} else sink.put
     async with AsyncExitStack() as stack:
         topics = GeneratedTopics(20, TOPICS, NAME_BYTES) if store is None else store
         broker = EmbeddedBroker(topics, tls=broker_tls)

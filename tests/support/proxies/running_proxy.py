@@ -96,7 +96,6 @@ async def child_proxy(
     settings = {
         "servicePort": 0,
         "webServicePort": 0,
-        "webServicePageReuseMillis": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "test",
         "shutdownPreDrainMillis": 0,
@@ -107,10 +106,10 @@ async def child_proxy(
     }
     config = directory / "proxy.conf"
     config.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-    with Child("proxy", ["serve", "--config", str(config), *options], directory) as child:
+    with Child("tests.support.proxies.served", ["serve", "--config", str(config), *options], directory) as child:
         web = await child.said("web_port", patient(READY_SECONDS))
         service = await child.said("port", patient(READY_SECONDS))
-        running = Running(child, config, directory / "proxy.log", service["port"], web["web_port"], [])
+        running = Running(child, config, child.log, service["port"], web["web_port"], [])
         try:
             yield running
         finally:

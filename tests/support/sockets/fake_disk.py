@@ -11,12 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from proxy.net.spill.disk import DiskRoom
+from proxy.net.spill.disk import DirectoryDisk, DiskRoom
+from proxy.net.spill.workers import WorkerThreads
 
 T = TypeVar("T")
 
 
-class FakeDisk:
+class FakeDisk(DirectoryDisk):
     """Files in memory; `faults` has for the name of a method the error that its next calls raise."""
 
     def __init__(self, free: int = 10**12, total: int = 10**12) -> None:
@@ -80,7 +81,7 @@ class FakeDisk:
         )
 
 
-class StandingWorkers:
+class StandingWorkers(WorkerThreads):
     """Threads that stand still: a call runs when a test lets it, on the test's own thread."""
 
     def __init__(self) -> None:

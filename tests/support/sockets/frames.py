@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from protocol.framing import NEED_DATA, PAUSED, Event, FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
+from protocol.slabs import SlabBody, SlabPool
 
 
 def framed(command: bytes, payload: bytes = b"") -> bytes:
@@ -92,11 +93,11 @@ def drain(decoder: FrameDecoder) -> list[Event]:
     return events
 
 
-class RecordingSink:
-    """A body sink of `size` bytes that gives room for at most `step` bytes at a time."""
+class RecordingSink(SlabBody):
+    """A body of `size` bytes that gives room for at most `step` bytes at a time."""
 
     def __init__(self, size: int, step: int = 7) -> None:
-        self.size = size
+        super().__init__(size, SlabPool())
         self.step = step
         self.body = bytearray()
         self._place = bytearray()

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from proxy.core.counters import Counters
 from proxy.core.loop_budget import LoopBudget
 from proxy.web.connection import READ_AHEAD_BYTES, HttpConnection, HttpServer
 from proxy.web.server import MOST_HEADERS
@@ -56,13 +57,12 @@ def http_server(
     answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]], budget: LoopBudget | None = None
 ) -> HttpServer:
     """Make a server whose requests are answered so."""
-    server = HttpServer(
-        answer, access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
+    return HttpServer(
+        answer, Counters(), budget, 1,
+        access_log=None, auto_decompress=False, tcp_keepalive=False, max_headers=MOST_HEADERS,
         max_line_size=LONGEST_HEADER, max_field_size=LONGEST_HEADER, read_bufsize=READ_AHEAD_BYTES,
         handler_cancellation=True,
     )  # fmt: skip
-    server.longest_header, server.loop_budget = LONGEST_HEADER, budget
-    return server
 
 
 def opened(server: HttpServer) -> tuple[HttpConnection, Socket]:

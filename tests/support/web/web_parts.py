@@ -48,7 +48,6 @@ def config(**overrides: str) -> Config:
         "brokerServiceURL": "pulsar://broker",
         "bindAddress": "127.0.0.1",
         "webServicePort": "0",
-        "webServicePageReuseMillis": "0",
         "topicListFairness": "fifo",
         "topicListUnprovenReadersMemoryPercent": "100",
     }

@@ -19,11 +19,14 @@ def semaphore(
     max_queue: int = 0,
     timeout_seconds: float = 25.0,
     observer: WaitObserver | None = None,
+    key_cap_percent: int = 100,
     **given: Any,
 ) -> AsyncSemaphore:
-    return AsyncSemaphore(
+    made = AsyncSemaphore(
         "heap", limit, max_queue=max_queue, timeout_seconds=timeout_seconds, clock=clock, observer=observer, **given
     )
+    made.set_sharing(made.share_by_key, key_cap_percent)
+    return made
 
 
 async def settle() -> None:

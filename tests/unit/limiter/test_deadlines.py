@@ -25,7 +25,7 @@ class Watched:
     def add(self, size: int, seconds: float) -> AcquireWaiter:
         now = self.clock.time()
         owner = semaphore(1, self.clock)
-        waiter = AcquireWaiter(owner, asyncio.get_running_loop(), size, now, now + seconds, None)
+        waiter = AcquireWaiter(owner, asyncio.get_running_loop(), size, now, seconds, None)
         self.line.push((), waiter)
         self.deadlines.watch(waiter)
         return waiter

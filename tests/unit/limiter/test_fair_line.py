@@ -267,20 +267,6 @@ def test_a_line_shows_the_first_of_each_path_in_the_order_of_turns_and_parked_on
     assert line.keys() == (3, 10)
 
 
-def test_another_quantum_leaves_debts_and_the_order_of_turns_as_they_are() -> None:
-    line: FairLine[Entry[str]] = FairLine(10)
-    fill(line, a=9, b=9, c=9)
-    line.spend(("site", "a"), 40)
-    assert served(line, 3, b=10, c=10) == "bcb"
-    line.set_quantum(5)
-    assert served(line, 10, a=5, b=5, c=5) == "cbcbcbcbac"
-    line = FairLine()
-    line.set_quantum(2)
-    fill(line, a=3, b=3)
-    line.spend(("site", "b"), 1)
-    assert served(line, 6) == "aababb"
-
-
 def test_rounds_that_nobody_has_a_turn_in_cost_nothing() -> None:
     line: FairLine[Entry[str]] = FairLine()
     fill(line, a=1, b=1)

@@ -189,18 +189,22 @@ async def test_few_bytes_pass_a_key_in_deficit_without_waiting(limiter: AsyncSem
     assert limiter.statistics().keys_waiting == 1, "a key that passed does not wait"
 
 
-async def test_deficits_stay_when_the_limit_changes(clock: ManualClock) -> None:
-    limiter = semaphore(4 * QUANTA_PER_LIMIT, clock, share_by_key=True)
+async def test_who_waits_keeps_the_order_of_arrival_and_owes_nothing_when_the_limit_changes(clock: ManualClock) -> None:
+    storm = Storm(semaphore(4 * QUANTA_PER_LIMIT, clock, share_by_key=True))
+    limiter = storm.limiter
     pool, debtor = await limiter.acquire(4000, key="pool"), await limiter.acquire(1, key="debtor")
-    waits = await start(limiter.acquire(500, key="modest"))
+    for key in ("debtor", "late"):
+        clock.advance(1)
+        await storm.ask(key, 1000, 1000)
     assert debtor.try_update(61)
-    debt = limiter.statistics().debt
+    assert limiter.statistics().debt > 0
     limiter.set_limit(2 * QUANTA_PER_LIMIT)
-    assert limiter.statistics().debt == debt > 0
-    again, late = [await start(limiter.acquire(1400, key=key)) for key in ("debtor", "late")]
+    assert limiter.statistics().debt == 0
     pool.release()
     await settle()
-    assert (waits.done(), late.done(), again.done()) == (True, True, False)
+    assert storm.order == ["debtor"]
+    debtor.release()
+    await storm.end()
 
 
 # --- the cap of a key -----------------------------------------------------------------------------

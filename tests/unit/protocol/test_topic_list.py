@@ -5,7 +5,8 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
 import pytest
 
@@ -23,15 +24,12 @@ from protocol.topic_list import (
     TopicListScanner,
     heap_size,
 )
-from proxy.brokers.admitted_request import TopicListRequest
+from proxy.requests.topic_lists.question import ListQuestion
 from tests.support.each import each
 from tests.support.loops.clock import ManualClock
 from tests.support.native import found_by, native_class, native_scanner
 from tests.support.programs import succeeded
 from tests.support.sockets.frames import framed, list_answer, list_frame
-
-if TYPE_CHECKING:
-    pass
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -234,6 +232,10 @@ class TestHeapSize:
             loop.close()
 
 
+# The bounds at brokers and the group are there already, whatever is asked.
+NO_BOUND: Any = SimpleNamespace(limits=SimpleNamespace(max_answer_bytes=1 << 30))
+
+
 def traced_overhead(loop: asyncio.AbstractEventLoop, answers: int) -> float:
     semaphore = AsyncSemaphore("heap", 1 << 40, max_queue=0, timeout_seconds=1.0, clock=ManualClock())
     frame = list_frame(77, ["a" * 100] * 1000)
@@ -245,7 +247,7 @@ def traced_overhead(loop: asyncio.AbstractEventLoop, answers: int) -> float:
         for _ in range(answers):
             permit = semaphore.try_acquire(1024)
             assert permit is not None
-            question = TopicListRequest(loop, SlabPool(), 1 << 30, lambda: None, permit)
+            question = ListQuestion(loop, SlabPool(), NO_BOUND, NO_BOUND, NO_BOUND, permit, lambda: None)
             assert permit.try_update(heap_size(len(frame)))
             held.append((permit, question, receive(frame)))
         after, _ = tracemalloc.get_traced_memory()

@@ -16,8 +16,9 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import BadParameters, parse_credentials
 from proxy.config.keys.key import BadValue
 from proxy.core.errors import CredentialsUnavailable
+from proxy.core.log import open_log
+from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import extra_headers
-from proxy.web.forward.lookup_answers import broker_of, rewritten
 from tests.support.auth.authentication import at_once
 from tests.support.auth.tokens import NOW, SECRET, b64, data_url, signed_bytes
 from tests.support.each import each
@@ -69,8 +70,12 @@ def test_a_token_of_it_is_refused(document: bytes) -> None:
 @pytest.mark.threat("json-brackets")
 @each("document", DOCUMENTS)
 def test_an_answer_to_a_lookup_passes_as_it_is(document: bytes) -> None:
-    assert broker_of(document) is None
-    assert rewritten(document, "proxy", lambda *_: 6650, (8080, None)) == document
+    ports = BrokerPorts(
+        (), lambda *_: 6650, lambda: 0.0, open_log("error"), advertised="", loopback=True, tls_to_brokers=False,
+        plain_ports=True, tls_ports=False,
+    )  # fmt: skip
+    ports.web_ports = 8080, None
+    assert ports.rewritten(document, "proxy") == document
 
 
 @each("document", DOCUMENTS)

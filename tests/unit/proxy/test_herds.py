@@ -19,7 +19,8 @@ from proxy.auth.own.oauth2 import OAuth2Credentials, Token
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.issuer_keys import IssuerKeys
 from proxy.auth.settings import CacheRules
-from proxy.brokers.broker_list import REFUSED_SECONDS, BrokerList, ListRefused
+from proxy.brokers.admin_port import AdminRefused
+from proxy.brokers.broker_list import REFUSED_SECONDS, BrokerList
 from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.members import BrokerMembers
 from proxy.brokers.resolver import CachingResolver
@@ -154,7 +155,7 @@ def test_tokens_of_an_issuer_that_fails_are_asked_for_out_of_step() -> None:
             raise CredentialsUnavailable("ill")
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Ill(), crashed, budget())
+        credentials = OAuth2Credentials(Ill().fetch, crashed, budget())
         for _ in range(700):
             with pytest.raises(CredentialsUnavailable):
                 await credentials.current()
@@ -174,7 +175,7 @@ def test_tokens_that_were_fetched_together_are_renewed_out_of_step() -> None:
             return Token("token", life)
 
     async def one() -> None:
-        credentials = OAuth2Credentials(Issuer(), crashed, budget())
+        credentials = OAuth2Credentials(Issuer().fetch, crashed, budget())
         while asyncio.get_running_loop().time() < 1000 + life:
             await credentials.current()
             await asyncio.sleep(5)
@@ -229,7 +230,7 @@ def test_a_list_of_brokers_that_was_refused_is_asked_for_again_out_of_step() -> 
 
     async def refuse() -> frozenset[str]:
         times.append(asyncio.get_running_loop().time() - 1000)
-        raise ListRefused("no")
+        raise AdminRefused("no")
 
     async def one() -> None:
         loop = asyncio.get_running_loop()

@@ -33,7 +33,7 @@ use super::tap::Tapped;
 pub const BUFFER: usize = 64 * 1024;
 const PATIENCE_MS: i32 = 300_000;
 pub const LINGER: Linger = Linger { stall_ms: 10_000, longest_ms: 300_000 };
-pub const NO_LIMITS: Limits = Limits { pool_bytes: 0, unsent_bytes: 0, wide_window: None, linger: LINGER };
+pub const NO_LIMITS: Limits = Limits { pool_bytes: 0, unsent_bytes: 0, narrow_windows: false, linger: LINGER };
 
 /// An engine and the events that no test has asked for yet.
 pub struct Stand {

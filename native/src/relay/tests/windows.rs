@@ -10,8 +10,6 @@ use crate::relay::engine::Limits;
 use crate::relay::sys;
 use crate::relay::windows::{Window, Windows, NARROW_BYTES, PROVEN_BYTES};
 
-const WIDE: usize = 4 * NARROW_BYTES;
-
 /// A pair whose broker's window is narrow, as a relay of the proxy begins, and another handle of that socket.
 fn join(stand: &Stand) -> (Joined, TcpStream) {
     let (client, broker) = (tcp(), tcp());
@@ -23,8 +21,8 @@ fn join(stand: &Stand) -> (Joined, TcpStream) {
     (stand.join_sockets(client, broker, b"", b"", false), other)
 }
 
-fn stand(wide: usize) -> Stand {
-    Stand::limited(1, BUFFER, Limits { wide_window: Some(wide), ..NO_LIMITS })
+fn stand() -> Stand {
+    Stand::limited(1, BUFFER, Limits { narrow_windows: true, ..NO_LIMITS })
 }
 
 fn pass(pair: &mut Joined, bytes: usize) {
@@ -50,39 +48,41 @@ fn stall(pair: &mut Joined) {
     }
 }
 
+fn is_narrow(socket: &TcpStream) -> bool {
+    sys::receive_buffer_is_set(socket.as_fd())
+}
+
 fn size(socket: &TcpStream) -> usize {
     sys::receive_buffer(socket.as_fd())
 }
 
 #[test]
-fn the_kernel_tunes_the_buffer_again_where_no_size_is_asked_for() {
-    let stand = stand(0);
+fn the_kernel_tunes_the_buffer_again_of_whom_takes_bytes() {
+    let stand = stand();
     let (mut pair, broker) = join(&stand);
-    assert!(sys::receive_buffer_is_set(broker.as_fd()));
+    assert!(is_narrow(&broker));
     pass(&mut pair, 2 * PROVEN_BYTES as usize);
-    until("autotuning", || !sys::receive_buffer_is_set(broker.as_fd()));
+    until("autotuning", || !is_narrow(&broker));
 }
 
 #[test]
 fn a_window_that_was_earned_may_be_as_large_as_it_should() {
-    for (wide, expected) in [(0, PROVEN_BYTES as usize), (WIDE, WIDE)] {
-        let (socket, _other) = tcp();
-        sys::set_receive_buffer(socket.as_fd(), NARROW_BYTES);
-        let mut window = Window::new(Some(&Arc::new(Windows::new(wide))), true);
-        window.prove(PROVEN_BYTES - 1, socket.as_fd());
-        assert!(sys::window_clamp(socket.as_fd()) <= 2 * NARROW_BYTES);
-        window.prove(PROVEN_BYTES, socket.as_fd());
-        // A larger buffer alone leaves the window as it was.
-        assert_eq!(sys::window_clamp(socket.as_fd()), expected);
-    }
+    let (socket, _other) = tcp();
+    sys::set_receive_buffer(socket.as_fd(), NARROW_BYTES);
+    let mut window = Window::new(Some(&Arc::new(Windows::default())), true);
+    window.prove(PROVEN_BYTES - 1, socket.as_fd());
+    assert!(sys::window_clamp(socket.as_fd()) <= 2 * NARROW_BYTES);
+    window.prove(PROVEN_BYTES, socket.as_fd());
+    // A larger buffer alone leaves the window as it was.
+    assert_eq!(sys::window_clamp(socket.as_fd()), PROVEN_BYTES as usize);
 }
 
 #[test]
 fn while_memory_is_short_nothing_is_widened_and_one_that_stands_still_is_narrowed() {
-    let stand = stand(WIDE);
+    let stand = stand();
     let (mut early, of_early) = join(&stand);
     pass(&mut early, 2 * PROVEN_BYTES as usize);
-    until("a wide window", || size(&of_early) == 2 * WIDE);
+    until("a wide window", || !is_narrow(&of_early));
     stand.engine.set_tight(true);
     let (mut late, of_late) = join(&stand);
     pass(&mut late, 2 * PROVEN_BYTES as usize);
@@ -90,9 +90,9 @@ fn while_memory_is_short_nothing_is_widened_and_one_that_stands_still_is_narrowe
     stall(&mut early);
     until("no more than is there", || {
         let (held, _) = sys::socket_memory(of_early.as_fd());
-        size(&of_early) < 2 * WIDE || size(&of_early) <= held.max(2 * NARROW_BYTES)
+        is_narrow(&of_early) && size(&of_early) <= held.max(2 * NARROW_BYTES)
     });
     stand.engine.set_tight(false);
     pass(&mut late, PROVEN_BYTES as usize);
-    until("a wide window", || size(&of_late) == 2 * WIDE);
+    until("a wide window", || !is_narrow(&of_late));
 }

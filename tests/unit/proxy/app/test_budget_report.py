@@ -37,7 +37,7 @@ def line_of(log_it: Callable[[MemoryBudget, Logger], None]) -> dict[str, Any]:
     return said
 
 
-@pytest.mark.parametrize(("machine", "container"), [(3_885, None), (16_000, 512)])
+@pytest.mark.parametrize(("machine", "container"), [(2_885, None), (16_000, 512)])
 def test_a_budget_that_does_not_fit_names_the_keys_that_check_config_names(
     has: Callable[..., None], machine: int, container: int | None
 ) -> None:
@@ -49,7 +49,7 @@ def test_a_budget_that_does_not_fit_names_the_keys_that_check_config_names(
     checked = BudgetReport.of(tuple(worst_case(CONFIG))).excess()
     assert checked is not None
     assert f"lower {', '.join(said['keys'])} " in checked
-    assert {"maxConcurrentLookupRequests", "clientSocketSendMemoryMB", "brokerConnectionsTotal"} <= {*said["keys"]}
+    assert {"maxConcurrentLookupRequests", "relaySocketMemoryMB", "brokerConnectionsTotal"} <= {*said["keys"]}
 
 
 def test_a_budget_that_fits_names_no_keys(has: Callable[..., None]) -> None:
@@ -59,10 +59,10 @@ def test_a_budget_that_fits_names_no_keys(has: Callable[..., None]) -> None:
 
 
 def test_two_budgets_that_do_not_fit_together_name_the_keys_too(has: Callable[..., None]) -> None:
-    has(6_000)
+    has(5_000)
     alone = line_of(lambda budget, log: log_two_budgets(budget, log, 100 * MIB, 4711))
     assert (alone["level"], alone["pid"], "keys" in alone) == ("info", 4711, False)
     both = line_of(lambda budget, log: log_two_budgets(budget, log, budget.total_bytes, 4711))
     assert both["level"] == "warning"
-    assert both["budget_bytes"] > both["machine_bytes"] == 6_000 * MIB
+    assert both["budget_bytes"] > both["machine_bytes"] == 5_000 * MIB
     assert "maxConcurrentLookupRequests" in both["keys"]

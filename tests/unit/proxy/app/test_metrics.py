@@ -17,7 +17,7 @@ from proxy.app.metrics.counters import BudgetLine
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.auth.providers import registry
+from proxy.auth import authenticator
 from proxy.clients.requests import ASKED
 from proxy.config.config import Config
 from proxy.core.counters import Counters, Declared
@@ -171,10 +171,10 @@ def test_names_are_unique_and_follow_the_prometheus_rules() -> None:
 def test_logins_are_shown_under_names_of_upstream() -> None:
     setting = Setting()
     counters = setting.counters
-    counters[registry.SUCCESSES]["AuthenticationProviderTls", "tls"] += 1
-    counters[registry.FAILURES]["AuthenticationProviderToken", "token", "INVALID_TOKEN"] += 1
-    counters[registry.EXPIRED].value += 1
-    counters[registry.RELOADS]["refused"] += 1
+    counters[authenticator.SUCCESSES]["AuthenticationProviderTls", "tls"] += 1
+    counters[authenticator.FAILURES]["AuthenticationProviderToken", "token", "INVALID_TOKEN"] += 1
+    counters[authenticator.EXPIRED].value += 1
+    counters[authenticator.RELOADS]["refused"] += 1
     who = {"provider_name": "AuthenticationProviderToken", "auth_method": "token"}
     assert setting.value("pulsar_authentication_failures_total", **who, reason="INVALID_TOKEN") == 1
     who = {"provider_name": "AuthenticationProviderTls", "auth_method": "tls"}
@@ -211,7 +211,7 @@ def test_every_part_whose_use_is_known_is_a_part_of_the_budget(tmp_path: Path) -
     }
     sink = SinkNumbers(0, 0, 0, 0, 0)
     # With a bound, as with the default of relaySocketMemoryMB.
-    relays = full_relays(itertools.count(1))
+    relays: Any = full_relays(itertools.count(1))
     relays.pool = None
     setting = Setting(event_log=FullEventLog(files=sink, topic=sink), relays=relays)
     used = {dict(labels)["owner"] for name, labels in setting.samples() if name.endswith("memory_budget_used_bytes")}

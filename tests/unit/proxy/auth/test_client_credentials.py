@@ -88,7 +88,7 @@ def test_a_check_that_hangs_and_those_behind_it_end_in_their_time_and_hold_nothi
             refresh_seconds=60.0, forward=False, passwords=False, at_once=2, verify_seconds=VERIFY_SECONDS
         )
         loop = asyncio.get_running_loop()
-        authentication = ClientAuthentication(loop, hanging, settings, cast(Any, None), log, lambda: 0.0)
+        authentication = ClientAuthentication(loop, cast(Any, hanging), settings, cast(Any, None), log, lambda: 0.0)
         waited = await asyncio.gather(*(given_up(authentication) for _ in range(5)))
         assert waited == [pytest.approx(VERIFY_SECONDS, abs=0.5)] * 5
         assert hanging.begun == hanging.left >= settings.at_once

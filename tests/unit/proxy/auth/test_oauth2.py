@@ -38,7 +38,7 @@ class FakeIssuer:
         self.crashes: list[BaseException] = []
         loop = asyncio.get_running_loop()
         budget = LoopBudget(loop, loop.time)
-        self.credentials = OAuth2Credentials(self, self.crashes.append, budget, lambda: 0.0)
+        self.credentials = OAuth2Credentials(self.fetch, self.crashes.append, budget, lambda: 0.0)
         self.problem: Exception | None = None
         self.delay_seconds = 0.0
 

@@ -7,14 +7,13 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from proxy.brokers.admin_port import AdminRefused, AdminUnavailable
 from proxy.brokers.broker_list import (
     LIST_SECONDS,
     PAUSE_SECONDS,
     REFUSED_SECONDS,
     WAIT_SECONDS,
     BrokerList,
-    ListRefused,
-    ListUnavailable,
 )
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -92,7 +91,7 @@ async def test_a_service_that_hangs_ends_the_wait_in_time(registry: Registry) ->
 
 @virtually(registry_of)
 async def test_a_role_that_is_refused_is_told_once_and_asks_again_much_later(registry: Registry) -> None:
-    registry.error = ListRefused("got status 403")
+    registry.error = AdminRefused("got status 403")
     for _ in range(3):
         for _ in range(10):
             assert not await registry.listed.learn("broker-1")
@@ -107,7 +106,7 @@ async def test_a_role_that_is_refused_is_told_once_and_asks_again_much_later(reg
 @virtually(registry_of)
 async def test_a_service_that_fails_keeps_the_last_list_for_a_time(registry: Registry) -> None:
     assert await registry.listed.learn("broker-1")
-    registry.error = ListUnavailable("got status 500")
+    registry.error = AdminUnavailable("got status 500")
     assert not await registry.listed.learn("broker-2")
     assert await registry.listed.learn("broker-1")
     await asyncio.sleep(LIST_SECONDS)

@@ -13,8 +13,9 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabBody, SlabPool
 from proxy.brokers import connection as brokers_connection
 from proxy.brokers.clocks import BrokerClocks
-from proxy.brokers.connection import BrokerConnection
+from proxy.brokers.connection import UNANSWERED_QUESTIONS, UNKNOWN_ANSWERS, BrokerConnection, Reports
 from proxy.brokers.request import BrokerRequest, SmallRequest
+from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause, QuestionUnanswered
 from proxy.core.loop_budget import ITERATION_SECONDS, TASK_SECONDS, LoopBudget
 from proxy.net.transport import SMALL_READ_BYTES, SharedReadBuffer
@@ -42,39 +43,40 @@ class Question(SmallRequest):
         return self.outcome is not None and not isinstance(self.outcome, Exception)
 
 
-class Owner:
-    """Note what a connection reports (`proxy.brokers.request.BrokerConnectionOwner`)."""
+class Pool:
+    """Note what a connection reports."""
 
     def __init__(self) -> None:
         self.causes: list[DisconnectCause] = []
-        self.unknown = self.unanswered = 0
-        self.connection_crashed = crash
+        self.counters = Counters(lambda error, _: crash(error))
+        self.reports = Reports(self.counters, _nothing, _nothing, self._lost, _nothing, self._fail)
 
-    def _nothing(self, *_: object, **__: object) -> None:
-        pass
+    @property
+    def unanswered(self) -> float:
+        return self.counters[UNANSWERED_QUESTIONS].value
 
-    connection_changed = connection_answered = connection_paused = connection_challenged = _nothing
+    @property
+    def unknown(self) -> float:
+        return self.counters[UNKNOWN_ANSWERS].value
 
-    def connection_lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
+    def _lost(self, connection: BrokerConnection, cause: DisconnectCause) -> None:
         self.causes.append(cause)
 
-    def fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
+    def _fail(self, questions: Iterable[BrokerRequest], error: Exception) -> None:
         for question in questions:
             question.failed(error)
 
-    def question_unanswered(self) -> None:
-        self.unanswered += 1
 
-    def unknown_answer(self) -> None:
-        self.unknown += 1
+def _nothing(*_: object) -> None:
+    pass
 
 
 class Bench:
     """A connection in memory whose broker is played by the test."""
 
-    def __init__(self, connection: BrokerConnection, owner: Owner, socket: MemoryTransport, budget: LoopBudget) -> None:
+    def __init__(self, connection: BrokerConnection, pool: Pool, socket: MemoryTransport, budget: LoopBudget) -> None:
         self.connection = connection
-        self.owner = owner
+        self.pool = pool
         self.socket = socket
         self.budget = budget
 
@@ -107,12 +109,12 @@ def answer(request_id: int) -> bytes:
 @asynccontextmanager
 async def bench(now: Callable[[], float] | None = None) -> AsyncIterator[Bench]:
     loop = asyncio.get_running_loop()
-    budget, owner = LoopBudget(loop, now or loop.time), Owner()
+    budget, pool = LoopBudget(loop, now or loop.time), Pool()
     async with hangup_watcher() as hangup:
-        connection = BrokerConnection(loop, SharedReadBuffer(), hangup, owner, budget, b"")
+        connection = BrokerConnection(loop, SharedReadBuffer(), hangup, budget, pool.reports, b"")
         socket = MemoryTransport(loop)
         socket.connect(connection)
-        on = Bench(connection, owner, socket, budget)
+        on = Bench(connection, pool, socket, budget)
         on.arrives(CONNECTED)
         yield on
         connection.abort(DisconnectCause.SHUTDOWN)
@@ -131,7 +133,7 @@ async def test_a_question_left_unanswered_ends_no_other(on: Bench) -> None:
     later_id, later = on.ask()
     await on.pass_seconds(6, pongs=True)
     assert isinstance(left.outcome, QuestionUnanswered)
-    assert (on.connection.usable, on.owner.unanswered) == (True, 1)
+    assert (on.connection.usable, on.pool.unanswered) == (True, 1)
     on.arrives(answer(later_id))
     assert later.answered_well
 
@@ -146,9 +148,9 @@ async def test_an_answer_that_comes_too_late_is_passed_over(on: Bench, late_answ
     on.arrives(late_answer(late_id) + answer(next_id))
     await turns(40)
     assert next_question.answered_well
-    assert (on.owner.unknown, on.owner.causes) == (0, [])
+    assert (on.pool.unknown, on.pool.causes) == (0, [])
     on.arrives(answer(late_id))
-    assert on.owner.unknown == 1
+    assert on.pool.unknown == 1
 
 
 @virtually(bench)
@@ -158,7 +160,7 @@ async def test_a_broker_that_answers_nothing_at_all_ends_with_its_connection(on:
     assert on.pings() == 1
     assert on.connection.open
     await on.pass_seconds(6, pongs=False)
-    assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+    assert on.pool.causes == [DisconnectCause.BROKER_SILENT]
     assert all(isinstance(question.outcome, Exception) for question in questions)
 
 
@@ -167,7 +169,7 @@ async def test_a_broker_that_leaves_too_many_questions_is_silent(on: Bench) -> N
     for _ in range(brokers_connection.MOST_GIVEN_UP + 1):
         on.ask()
     await on.pass_seconds(12, pongs=True)
-    assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+    assert on.pool.causes == [DisconnectCause.BROKER_SILENT]
 
 
 @virtually(bench)
@@ -178,7 +180,7 @@ async def test_a_list_whose_bytes_stop_in_the_middle_ends_the_connection(
     request_id, _ = on.ask(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE)
     on.arrives(list_answer(request_id, ("x" * 100_000,))[:50_000])
     await on.pass_seconds(12, pongs=False)
-    assert on.owner.causes == [DisconnectCause.BROKER_SILENT]
+    assert on.pool.causes == [DisconnectCause.BROKER_SILENT]
 
 
 # --- writing --------------------------------------------------------------------------------------

@@ -1,11 +1,9 @@
 """Large frames of clients: memory for what has come, and the ends of those that drip."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from limiter.permit import Permit
 from protocol.states import State
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, UNBOOKED_FRAME_BYTES, memory_for
 from tests.support.clients.async_client import connect_frame
@@ -33,32 +31,6 @@ def staged(limit: int, test: Callable[[Services], Awaitable[None]]) -> None:
         assert not len(services.uploads)
 
     run_virtual(run())
-
-
-def list_that_waits(services: Services, size: int) -> asyncio.Task[Permit]:
-    return asyncio.get_running_loop().create_task(services.direct.acquire(size))
-
-
-def test_the_slowest_is_closed_first_and_only_as_many_as_a_list_needs() -> None:
-    async def test(services: Services) -> None:
-        clients = [Uploader(services, schema_frame_of(100 * KIB)) for _ in range(3)]
-        for number, client in enumerate(clients):
-            client.offer(20 * KIB + number * KIB)
-        rest = services.direct.try_acquire(services.direct.available)
-        assert rest is not None
-        for _ in range(12):
-            await services.live(1)
-            for client, count in zip(clients, (200, 10, 300), strict=True):
-                client.offer(count)
-        waiting = list_that_waits(services, 10 * KIB)
-        await services.live(1)
-        assert [client.end for client in clients] == [None, "sends_too_slowly", None]
-        (await waiting).release()
-        rest.release()
-        for client in clients:
-            client.leave()
-
-    staged(MIB, test)
 
 
 def test_before_connected_memory_is_the_handshakes_own() -> None:
@@ -98,7 +70,7 @@ def test_before_connected_all_addresses_of_one_ipv6_network_have_one_turn() -> N
     staged(40 * KIB, test)
 
 
-# --- the share of direct memory, and those who hold it and send nothing ------------------------------------
+# --- the memory of frames, and those who hold it and send nothing ------------------------------------------
 
 
 def shared(limit: int, test: Callable[[Services], Awaitable[None]]) -> None:
@@ -122,6 +94,42 @@ async def leave(services: Services, clients: list[Uploader]) -> None:
     for client in clients:
         client.leave()
     await services.settle()
+
+
+def test_frames_that_grow_do_not_wait_for_each_other_beside_a_list_that_stays() -> None:
+    async def test(services: Services) -> None:
+        large, larger = clients = [Uploader(services, schema_frame_of(size * KIB)) for size in (100, 200)]
+        large.offer(8 * KIB)
+        larger.offer(60 * KIB)
+        taken = services.direct.try_acquire(services.direct.available)
+        assert taken is not None
+        # The first grows within its place, the other one beyond the share, and then the first does.
+        for client, count in ((large, 12), (larger, 140), (large, 80)):
+            client.offer(count * KIB)
+            await services.settle()
+        assert [client.handled for client in clients] == [True, True]
+        taken.release()
+
+    shared(600 * KIB, test)
+
+
+def test_only_frames_that_come_drop_by_drop_give_way_to_one_that_waits() -> None:
+    async def test(services: Services) -> None:
+        clients = [Uploader(services, schema_frame_of(100 * KIB)) for _ in range(3)]
+        for client in clients:
+            client.offer(20 * KIB)
+        waiting = Uploader(services, schema_frame_of(20 * KIB), address="192.0.2.2")
+        waiting.offer(20 * KIB)
+        for _ in range(4):
+            for client, share in zip(clients, (2, 1 / 2, 2), strict=True):
+                client.offer(int(LEAST_BYTES_PER_SECOND * share / 4))
+            await services.look(0.25)
+        assert waiting.handled
+        assert [client.over for client in clients] == [False, True, False]
+        assert clients[1].end is None
+        await leave(services, clients)
+
+    shared(4 * 200 * KIB, test)
 
 
 @pytest.mark.threat("large-frames-stop")

@@ -7,7 +7,7 @@ import pytest
 from protocol.errors import ServerError
 from proxy.auth.identity import Principal
 from proxy.clients.requests import LISTS_AT_ONCE
-from proxy.requests.lookups import FEW_WAITING, ListPlaces
+from proxy.requests.places import FEW_WAITING, ListPlaces
 from tests.support.clients.async_client import PING, topics_frame
 from tests.support.clients.list_clients import turns
 from tests.support.loops.loops import run_virtual
@@ -75,7 +75,7 @@ async def test_a_list_whose_turn_comes_while_lookups_hold_every_place_is_refused
         asker = on.visitor()
         asker.arrives(lists(1, 2, 3, 4))
         await turns(10)
-        lookups = [on.services.requests.lookups.try_begin(asker.session, 0.0) for _ in range(2)]
+        lookups = [on.services.requests.lookups.try_begin((asker.session.network, 0), 0.0) for _ in range(2)]
         on.services.requests.lookups.apply(2, 1.0)
         open_gate(on)
         await turns(30)

@@ -1,14 +1,15 @@
 """At the limit of connections an address that holds all places gives way, whatever it does; those who work, last."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from proxy.clients.crowds import IDLE_FACTOR
 from proxy.clients.newcomers import WORK_FACTOR, Newcomers
-from proxy.clients.relay_crowds import QUIET_BYTES, QUIET_BYTES_PER_SECOND, QUIET_SECONDS
 from proxy.core.addresses import host_network
 from proxy.relay.engine import NOT_PAUSED, RelaySnapshot
+from proxy.relay.relay_crowds import QUIET_BYTES, QUIET_BYTES_PER_SECOND, QUIET_SECONDS
 
 ATTACKER, SNAT, NEWCOMER = "192.0.2.1", "192.0.2.2", "192.0.2.3"
 LATE = 60.0
@@ -39,8 +40,8 @@ class House:
     """All connections of a proxy, of which every place is taken."""
 
     def __init__(self) -> None:
-        self.newcomers: Newcomers[Client, Passing] = Newcomers()
-        self.address: dict[Client | Passing, str] = {}
+        self.newcomers: Newcomers[Client] = Newcomers()
+        self.address: dict[Any, str] = {}
 
     def clients(self, address: str, number: int, idle: bool = False) -> list[Client]:
         clients = [Client(idle) for _ in range(number)]
@@ -51,8 +52,8 @@ class House:
             self.newcomers.crowds.connected(client, 0.0)
         return clients
 
-    def relays(self, address: str, number: int, known: bool | Callable[[], bool] = False) -> list[Passing]:
-        relays = [Passing() for _ in range(number)]
+    def relays(self, address: str, number: int, known: bool | Callable[[], bool] = False) -> list[Any]:
+        relays: list[Any] = [Passing() for _ in range(number)]
         for relay in relays:
             self.address[relay] = address
             self.newcomers.crowds.arrived(address)
@@ -61,7 +62,7 @@ class House:
             )
         return relays
 
-    def leaves(self, address: str = NEWCOMER, now: float = LATE) -> Client | Passing | None:
+    def leaves(self, address: str = NEWCOMER, now: float = LATE) -> Any:
         """End and give who leaves for a newcomer."""
         victim = self.newcomers.victim(address, now, PLACES)
         if victim is not None:

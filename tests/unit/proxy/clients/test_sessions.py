@@ -12,7 +12,6 @@ from protocol.errors import ServerError
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_log import ConnectionLog
 from proxy.clients.crowds import IDLE_SECONDS
-from proxy.clients.relay_crowds import QUIET_SECONDS
 from proxy.clients.sessions import (
     DRAIN_LOOK_SECONDS,
     LINGER_SECONDS,
@@ -24,7 +23,8 @@ from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
-from proxy.relay.native_relay import NativeRelay
+from proxy.relay.native_engine import NativeRelay
+from proxy.relay.relay_crowds import QUIET_SECONDS
 from tests.support.clients.list_clients import turns
 from tests.support.cores import core_of
 from tests.support.loops.loops import virtual

@@ -50,6 +50,12 @@ def test_a_key_that_asks_for_anything_else_is_an_error_that_says_what_to_do(
     assert f"{name}: got '7', expected no such key: {RETIRED[name].instead}" in str(caught.value)
 
 
+@each("keys", [{"brokerSocketReceiveBufferBytes": "262144"}, {"maxHandshakeInFlightMemSizeMB": "4"}])
+def test_what_the_charts_of_0_1_0_wrote_by_themselves_is_served(keys: dict[str, str], tmp_path: Path) -> None:
+    (warning,) = from_file(keys, tmp_path).warnings
+    assert warning.key in keys
+
+
 @each("name, value", KEPT)
 def test_no_live_change_sets_it(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"{name}: got .* expected no such key"):

@@ -32,8 +32,8 @@ def test_module_that_fits_is_used() -> None:
 @pytest.mark.parametrize(
     ("names", "missing"),
     [
-        ({"ENGINE_ABI": 8}, "pulsar-proxy-native 1.2 does not fit: got interface 8, expected 10"),
-        ({}, "pulsar-proxy-native 1.2 does not fit: got interface None, expected 10"),
+        ({"ENGINE_ABI": 8}, "pulsar-proxy-native 1.2 does not fit: got interface 8, expected 11"),
+        ({}, "pulsar-proxy-native 1.2 does not fit: got interface None, expected 11"),
     ],
 )
 def test_module_of_another_interface_is_not_used(names: dict[str, Any], missing: str) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -50,7 +51,7 @@ class Threads:
 async def threaded() -> AsyncIterator[tuple[Bench, Threads]]:
     async with bench() as on:
         threads = Threads()
-        on.pump.threads_started(threads)
+        on.pump.threads_started(cast(Any, threads))
         yield on, threads
 
 

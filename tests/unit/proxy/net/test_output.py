@@ -12,8 +12,8 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.net.hangup import HangupWatcher
 from proxy.net.output import ALLOWANCE_BYTES
-from proxy.net.pump import Body, Pump
-from proxy.net.spill.body import SpillableBody
+from proxy.net.pump import Pump
+from proxy.net.spill.body import Body, SpillableBody
 from proxy.net.transport import Endpoint
 from tests.support.clients.list_clients import ListClient
 from tests.support.loops.clock import ManualClock

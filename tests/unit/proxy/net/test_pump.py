@@ -14,9 +14,9 @@ from proxy.net.pump import (
     RETRY_SECONDS,
     STEP_BYTES,
     TURN_SECONDS,
-    Body,
     Pump,
 )
+from proxy.net.spill.body import Body
 from proxy.net.transport import Endpoint
 from proxy.requests.topic_lists.bodies import PagedBody
 from tests.support.clients.list_clients import turns

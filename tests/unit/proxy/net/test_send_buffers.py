@@ -248,10 +248,10 @@ async def test_0_leaves_the_buffer_to_the_kernel_whatever_is_written() -> None:
 @pytest.mark.parametrize(
     ("keys", "memory"),
     [
-        ({}, 512 << 20),
-        ({"maxConcurrentInboundConnections": 0}, 512 << 20),
-        # 1,000 connections with 480 KiB each stay below the sum.
-        ({"maxConcurrentInboundConnections": 1_000}, None),
+        ({}, 256 << 20),
+        ({"maxConcurrentInboundConnections": 0}, 256 << 20),
+        # 500 connections with 480 KiB each stay below the sum.
+        ({"maxConcurrentInboundConnections": 500}, None),
         ({"clientSocketSendMemoryMB": 0}, None),
         ({"clientSocketSendMemoryMB": -1}, None),
         ({"clientSocketSendBufferBytes": 0}, None),

@@ -22,35 +22,26 @@ from tests.support.proxies.counted import counted_by
 FATAL = b"\x16fatal"
 
 
-class Book:
-    """The registry of all sessions: who has ended, and why."""
-
-    def __init__(self) -> None:
-        self.ends: list[tuple[Arrival, DisconnectCause]] = []
-
-    def add(self, session: Arrival, since: float) -> None:
-        """Keep no time."""
-
-    def ended(self, session: Arrival, cause: DisconnectCause) -> None:
-        self.ends.append((session, cause))
-
-
 class Waiting:
     """Clients of one TLS port that have sent nothing yet, on a clock that stands still or is quick."""
 
     def __init__(self, count: int, look_seconds: float = 0.0) -> None:
         loop, nothing = asyncio.get_running_loop(), cast(Any, None)
-        self.book, self.counters = Book(), Counters()
+        self.counters = Counters()
+        self.ends: list[tuple[Arrival, DisconnectCause]] = []
         # Each look at the clock takes time.
         now = itertools.count()
         shared = TlsShared(LoopBudget(loop, lambda: look_seconds * next(now)))
         log = open_log("debug", "json", io.BytesIO())
-        self.arrivals = Arrivals(loop, shared, nothing, 1, self.book, nothing, self.counters, log)
+        self.arrivals = Arrivals(loop, shared, nothing, 1, nothing, self._ended, self.counters, log)
         self.pairs = [socket.socketpair() for _ in range(count)]
         self.clients: list[Arrival] = []
         for near, _ in self.pairs:
             near.setblocking(False)
-            self.clients.append(self.arrivals.take(near, "192.0.2.1", None, 0.0))
+            self.clients.append(self.arrivals.take(near, "192.0.2.1", None))
+
+    def _ended(self, arrival: Arrival, cause: DisconnectCause) -> None:
+        self.ends.append((arrival, cause))
 
     async def close(self) -> None:
         for client in self.clients:
@@ -87,7 +78,7 @@ async def test_a_hello_that_drips_is_looked_at_once_for_each_record_header(looks
     assert [len(held) for held in looks] == [1, 5, 9, 60]
     far.send(b"\x17" * 5)
     await turns(2)
-    assert [cause for _, cause in on.book.ends] == [DisconnectCause.TLS_HANDSHAKE_FAILED]
+    assert [cause for _, cause in on.ends] == [DisconnectCause.TLS_HANDSHAKE_FAILED]
     await on.close()
 
 
@@ -116,6 +107,6 @@ async def test_a_client_whose_look_raises_is_ended_and_costs_no_other_its_event(
     assert (len(on.arrivals), looks) == (0, [FATAL])
     causes = [DisconnectCause.NOT_TLS] * 5
     causes[2] = DisconnectCause.INTERNAL_ERROR
-    assert sorted(on.book.ends, key=lambda end: on.clients.index(end[0])) == list(zip(on.clients, causes, strict=True))
+    assert sorted(on.ends, key=lambda end: on.clients.index(end[0])) == list(zip(on.clients, causes, strict=True))
     assert counted_by(on.counters, "internal_errors") == {"tls": 1}
     await on.close()

@@ -5,12 +5,13 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from proxy.net.tls.pem import CERTIFICATES, KEYS, of_kind
-from proxy.net.tls.session import FAILED, MORE, PEER_CLOSED, TlsConfig, TlsSession, new_config, new_session
+from proxy.net.tls.session import FAILED, MORE, PEER_CLOSED, new_config, new_session
 from tests.support.auth.key_updates import HandSealer, logging_context
 from tests.support.auth.odd_certificates import (
     NOW,
@@ -24,6 +25,9 @@ from tests.support.auth.odd_certificates import (
 )
 from tests.support.auth.tls import HOST, Refused, Sealer, certificate, hands_shaken, served_config
 
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig, TlsSession
+
 DAY = timedelta(days=1)
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
 # What a session bears without data (native/src/tls.rs).
@@ -31,10 +35,10 @@ NO_DATA_BYTES = 16 * 1024 + 5 + 256 + 16 * 1024
 HANDSHAKE = 22
 UPDATE = bytes((24, 0, 0, 1, 0))
 NOTHING = memoryview(bytearray())
-Talk = tuple[TlsSession, HandSealer]
+Talk = tuple["TlsSession", HandSealer]
 
 
-def trusting(roots: Sequence[Odd], *, brokers: bool, version: int, check_name: bool) -> TlsConfig:
+def trusting(roots: Sequence[Odd], *, brokers: bool, version: int, check_name: bool) -> "TlsConfig":
     """Give settings of the proxy towards brokers, or of its port, which demands certificates."""
     own = certificate()
     chain = [] if brokers else of_kind(own.cert_chain_pems[0].bytes(), CERTIFICATES)

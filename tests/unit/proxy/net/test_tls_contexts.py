@@ -4,6 +4,7 @@ import ssl
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
@@ -13,7 +14,7 @@ from proxy.core.log import open_log
 from proxy.net.tls.expiry import validity
 from proxy.net.tls.files import TlsFiles, check
 from proxy.net.tls.pem import CERTIFICATES, of_kind
-from proxy.net.tls.session import TlsConfig, new_session
+from proxy.net.tls.session import new_session
 from proxy.net.tls.suites import BadTlsSetting, versions_and_suites
 from tests.support.auth.tls import (
     PemFiles,
@@ -26,6 +27,9 @@ from tests.support.auth.tls import (
 )
 from tests.support.auth.tls_settings import faults, settings, tls_config
 from tests.support.proxies.counted import counted_by
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 
 @pytest.fixture
@@ -41,7 +45,7 @@ def client(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
     return made
 
 
-def spoken(served: TlsConfig) -> set[str]:
+def spoken(served: "TlsConfig") -> set[str]:
     """Give the versions that a server speaks."""
     found = set()
     for version in (OLD, NEW):

@@ -2,14 +2,18 @@
 
 import ssl
 from asyncio import BaseProtocol
+from typing import TYPE_CHECKING
 
 import pytest
 
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.handshake import Handshake
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, hello_end, hello_progress
-from proxy.net.tls.session import TlsSession, new_session
+from proxy.net.tls.session import new_session
 from tests.support.auth.tls import Sealer, client_context, served_config
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsSession
 
 # The beginning of a key of X25519, and a record that may stand before a second hello.
 SHARE = b"\x00\x1d\x00\x20"
@@ -66,7 +70,7 @@ def test_what_no_client_says_is_refused_as_soon_as_it_shows(sent: bytes, detail:
         hello_end(sent)
 
 
-def asked_again() -> tuple[Handshake, TlsSession, bytes]:
+def asked_again() -> "tuple[Handshake, TlsSession, bytes]":
     """Give a handshake whose client was asked for another key, and the hello with that key."""
     hello = real_hello()
     # The share of X25519 passes for one of X448, which the server does not have.

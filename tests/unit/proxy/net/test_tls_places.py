@@ -18,7 +18,7 @@ def places(limit: int, *addresses: str) -> tuple[Places[Client], list[Client]]:
     given: Places[Client] = Places(limit)
     clients = [Client(address) for address in addresses]
     for number, client in enumerate(clients):
-        given.take(client, number / 10)
+        given.take(client, host_network(client.client_address), number / 10)
     return given, clients
 
 

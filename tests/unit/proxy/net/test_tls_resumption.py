@@ -3,14 +3,17 @@
 import ssl
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import trustme
 
 from proxy.config.config import Config
 from proxy.net.tls.contexts import Name, context_settings, load
-from proxy.net.tls.session import TlsConfig
 from tests.support.auth.tls import PemFiles, authority, client_context, hands_shaken
+
+if TYPE_CHECKING:
+    from proxy.core.native import TlsConfig
 
 MODERN, OLD = ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2
 
@@ -20,7 +23,7 @@ def files(tmp_path: Path) -> PemFiles:
     return PemFiles.write(tmp_path)
 
 
-def served(files: PemFiles, name: Name = "server", /, **keys: object) -> TlsConfig:
+def served(files: PemFiles, name: Name = "server", /, **keys: object) -> "TlsConfig":
     given = {"brokerServiceURL": "pulsar://broker", "clusterName": "c", "webServicePortTls": 0} | files.server_keys
     config = Config.load(overrides={key: str(value) for key, value in (given | keys).items()})
     (settings,) = (settings for settings in context_settings(config) if settings.name == name)

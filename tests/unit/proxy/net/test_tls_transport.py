@@ -15,7 +15,8 @@ from protocol.topic_list import TopicListAnswer
 from proxy.core.errors import DisconnectCause
 from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Body, Pump
+from proxy.net.pump import SEALED_STEP_BYTES, SMALL_SEALED_STEP_BYTES, Pump
+from proxy.net.spill.body import Body
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport

@@ -2,7 +2,6 @@ import asyncio
 import io
 import json
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -12,12 +11,12 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.net.owed import OwedBound
 from proxy.net.write_watch import (
     EVICTIONS_A_TURN,
     PROOF_BYTES,
     QUICK_SECONDS,
     QUICK_SEEN_SECONDS,
+    MostOwed,
     WriteLimits,
     WriteProgress,
     WriteWatch,
@@ -98,7 +97,7 @@ class Books:
         self,
         stall_seconds: float = STALL_SECONDS,
         min_bytes_per_second: int = LEAST,
-        bound: OwedBound | None = None,
+        most_owed: MostOwed | None = None,
     ) -> None:
         self.clock = ManualClock()
         self.counters = Counters()
@@ -112,7 +111,7 @@ class Books:
         )
         self._file = io.BytesIO()
         core = core_of(counters=self.counters, log=open_log("info", "json", self._file))
-        self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, bound)
+        self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, most_owed)
         self.watch.apply(WriteLimits(stall_seconds, min_bytes_per_second))
         self.readers: list[Reader] = []
 
@@ -237,17 +236,11 @@ class TestEnough:
         (await waiter).release()
 
 
-@dataclass
-class Bound:
-    most_owed: int | None
-    most_held_up: int | None
-
-
 class TestListsBehindThoseThatAreOwed:
     """The heap memory has room for four lists, and one is what those that stand may hold of it."""
 
     def stand(self, count: int, most: int | None = LISTS // 4, least: int = LEAST) -> tuple[Books, list[Reader]]:
-        books = Books(min_bytes_per_second=least, bound=Bound(None, most))
+        books = Books(min_bytes_per_second=least, most_owed=lambda: (None, most))
         readers = [books.reader(memory=LISTS // 4) for _ in range(count)]
         for number, reader in enumerate(readers):
             reader.held_up = [(number, LISTS // 4)]
@@ -345,7 +338,7 @@ class Scene:
     """Readers that owe a list each, of which half of one may be owed, and somebody who waits for memory."""
 
     def __init__(self, *rates: float, least: int = LEAST) -> None:
-        self.books = Books(min_bytes_per_second=least, bound=Bound(SIZE, None))
+        self.books = Books(min_bytes_per_second=least, most_owed=lambda: (SIZE, None))
         self.readers = [self.books.reader(rate, memory=SIZE) for rate in rates]
         for number, reader in enumerate(self.readers):
             reader.owed = number, SIZE
@@ -397,7 +390,7 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
 
 @virtual
 async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
-    books = Books(bound=Bound(None, 0))
+    books = Books(most_owed=lambda: (None, 0))
     readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
     for number, reader in enumerate(readers):
         reader.held_up = [(number, KIB)]

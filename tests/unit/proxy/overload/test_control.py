@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
+from proxy.brokers.admin_port import AdminRefused
 from proxy.config.config import Config
 from proxy.core.log import open_log
-from proxy.overload.broker_statistics import StatisticsRefused
-from proxy.overload.control import OverloadControl, OverloadParts
+from proxy.overload.control import OverloadControl
 from proxy.overload.counters import OverloadCounters
+from proxy.overload.parts import OverloadParts
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
-from proxy.relay.rates.slot_books import OTHER
-from proxy.relay.topic_slots import Begin, RateCounts, SlotSample
+from proxy.relay.topic_slots import OTHER, Begin, RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
 
 KEYS = {"brokerServiceURL": "pulsar://broker.invalid:6650", "brokerWebServiceURL": "http://broker.invalid:8080"}
@@ -328,7 +328,7 @@ def test_throttle_that_is_switched_off_during_an_evaluation_leaves_no_rate() -> 
 
 def test_brokers_that_refuse_are_told_of_once_and_slow_nobody() -> None:
     async def act(stage: Stage) -> None:
-        stage.brokers.sample = StatisticsRefused("status 403")
+        stage.brokers.sample = AdminRefused("status 403")
         await asyncio.sleep(60)
         assert stage.paused == [False]
 

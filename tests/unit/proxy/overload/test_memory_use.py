@@ -3,20 +3,18 @@
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from proxy.core.process_memory import MemoryPaths
 from proxy.overload.machine_memory import (
     MachineMemory,
-    MemoryFiles,
     MemoryUnreadable,
     allocator_free_bytes,
     stall_percent,
 )
-from proxy.overload.memory_use import MemoryMonitor, counted_bytes
-from proxy.overload.samples import Marks, MemorySample, OwnerBytes, Signals
+from proxy.overload.samples import Marks, MemoryMonitor, MemorySample, OwnerBytes, Signals, counted_bytes
 from tests.support.patience import patient
 
 MARKS = Marks(0.85, 0.75)
@@ -25,21 +23,21 @@ SAMPLE = MemorySample("cgroup v2", 900, 1000)
 NOBODY = OwnerBytes()
 
 
-def files(root: Path, **texts: str) -> MemoryFiles:
+def files(root: Path, **texts: str) -> MemoryPaths:
     """Write files; in a name `__` is a slash and `_dot_` a dot."""
     for name, text in texts.items():
         path = root / name.replace("__", "/").replace("_dot_", ".")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return MemoryFiles(process=root / "self", proc=root / "proc", cgroups=root / "cgroup")
+    return MemoryPaths(process=root / "proc/self", cgroups=root / "cgroup")
 
 
-def machine(found: MemoryFiles, *, is_sidecar: bool = False, sockets: int = 0, free: int = 0) -> MachineMemory:
-    return MachineMemory(is_sidecar=is_sidecar, socket_bytes=lambda: sockets, files=found, counted_free=lambda: free)
+def machine(found: MemoryPaths, *, is_sidecar: bool = False, sockets: int = 0, free: int = 0) -> MachineMemory:
+    return MachineMemory(is_sidecar=is_sidecar, socket_bytes=lambda: sockets, paths=found, counted_free=lambda: free)
 
 
 V2 = {
-    "self__cgroup": "0::/pod/app\n",
+    "proc__self__cgroup": "0::/pod/app\n",
     "cgroup__pod__app__memory_dot_stat": "anon 300\nfile 5000\nsock 40\nkernel 7\n",
     "cgroup__pod__app__memory_dot_max": "1000\n",
 }
@@ -59,7 +57,7 @@ def test_smallest_limit_upwards_counts_with_the_memory_of_its_own_group(tmp_path
 def test_q4_cgroup_v1_charges_no_sockets_so_ours_are_added(tmp_path: Path) -> None:
     found = files(
         tmp_path,
-        self__cgroup="9:memory:/app\n",
+        proc__self__cgroup="9:memory:/app\n",
         cgroup__memory__app__memory_dot_stat="cache 900\ntotal_rss 300\n",
         cgroup__memory__app__memory_dot_limit_in_bytes="1000\n",
     )
@@ -68,14 +66,14 @@ def test_q4_cgroup_v1_charges_no_sockets_so_ours_are_added(tmp_path: Path) -> No
 
 
 def test_q4_without_a_limit_the_machine_is_watched(tmp_path: Path) -> None:
-    found = files(tmp_path, self__cgroup="0::/\n", proc__meminfo=MEMINFO)
+    found = files(tmp_path, proc__self__cgroup="0::/\n", proc__meminfo=MEMINFO)
     sample = machine(found).read()
     assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("machine", 600 * 1024, 1000 * 1024)
 
 
 def test_q5_sidecar_without_a_group_of_its_own_watches_its_own_process(tmp_path: Path) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
-    found = files(tmp_path, self__cgroup="0::/\n", proc__meminfo=MEMINFO, self__statm="90 30 10 1 0 1 0\n")
+    found = files(tmp_path, proc__self__cgroup="0::/\n", proc__meminfo=MEMINFO, proc__self__statm="90 30 10 1 0 1 0\n")
     sample = machine(found, is_sidecar=True, sockets=5).read()
     assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("process", 20 * page + 5, 1000 * 1024)
 
@@ -83,7 +81,7 @@ def test_q5_sidecar_without_a_group_of_its_own_watches_its_own_process(tmp_path:
 @pytest.mark.parametrize(("others", "source"), [("", "cgroup v2"), ("999999\n", "process")])
 def test_q5_sidecar_in_a_shared_group_watches_its_own_process(tmp_path: Path, others: str, source: str) -> None:
     found = files(
-        tmp_path, **V2, self__statm="90 30 10 1 0 1 0\n",
+        tmp_path, **V2, proc__self__statm="90 30 10 1 0 1 0\n",
         cgroup__pod__app__cgroup_dot_procs=f"{os.getpid()}\n{os.getppid()}\n{others}",
     )  # fmt: skip
     assert machine(found, is_sidecar=True).read().source == source
@@ -133,15 +131,15 @@ def test_this_machine_can_be_read() -> None:
 HOLDS_AND_RELEASES = """
 import os, sys
 from pathlib import Path
-from proxy.overload.machine_memory import MachineMemory, MemoryFiles
-from proxy.overload.memory_use import MemoryMonitor
-from proxy.overload.samples import Marks, OwnerBytes
+from proxy.core.process_memory import MemoryPaths
+from proxy.overload.machine_memory import MachineMemory
+from proxy.overload.samples import Marks, MemoryMonitor, OwnerBytes
 from proxy.overload.threshold import RelaySample, ThresholdSettings, ThresholdThrottle
 
 root = Path(sys.argv[1])
 meminfo = root / "proc/meminfo"
-files = MemoryFiles(process=Path("/proc/self"), proc=root / "proc", cgroups=root / "cgroup")
-own = MachineMemory(is_sidecar=True, socket_bytes=lambda: 0, files=files)
+paths = MemoryPaths(process=root / "proc/self", cgroups=root / "cgroup")
+own = MachineMemory(is_sidecar=True, socket_bytes=lambda: 0, paths=paths)
 marks = Marks(0.85, 0.75)
 monitor = MemoryMonitor(marks)
 throttle = ThresholdThrottle(ThresholdSettings(marks, 5.0, 20.0, 1, True, False), lambda count: 0)
@@ -172,6 +170,7 @@ print(*found)
 def test_q3_throttle_holds_while_memory_of_this_process_is_used_and_releases_when_it_is_freed(tmp_path: Path) -> None:
     files(tmp_path, proc__meminfo="MemTotal: 9000000 kB\nMemAvailable: 9 kB\n")
     (tmp_path / "cgroup").mkdir()
+    (tmp_path / "proc/self").symlink_to("/proc/self")
     command = [sys.executable, "-c", HOLDS_AND_RELEASES, str(tmp_path)]
     finished = subprocess.run(command, capture_output=True, timeout=patient(60), check=True, text=True)
     assert finished.stdout.split() == ["0", "1", "1", "0", "0", "normal"]
@@ -180,7 +179,7 @@ def test_q3_throttle_holds_while_memory_of_this_process_is_used_and_releases_whe
 def test_pages_given_back_to_the_system_are_taken_off_once(tmp_path: Path) -> None:
     free = 100
     own = MachineMemory(
-        is_sidecar=False, socket_bytes=lambda: 0, files=files(tmp_path, **V2), counted_free=lambda: free
+        is_sidecar=False, socket_bytes=lambda: 0, paths=files(tmp_path, **V2), counted_free=lambda: free
     )
     assert own.read().free_bytes == 100
     free = 90
@@ -235,4 +234,4 @@ def test_allocator_is_trimmed_once_for_each_crossing() -> None:
 def test_signals_that_are_not_known_have_no_ratio() -> None:
     found = Signals()
     assert found.ratio is None
-    assert replace(found, broker_ratio=0.5).ratio == 0.5
+    assert found._replace(broker_ratio=0.5).ratio == 0.5

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from proxy.app.overload import OneAtATime
+from proxy.brokers.admin_port import AdminUnavailable
 from proxy.core.threads import NoThread
-from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.overload.samples import BrokerSample, MemorySample
 from proxy.overload.signal_watch import LastKnown
 from proxy.relay.topic_slots import SlotSample
@@ -58,7 +58,7 @@ def test_q11_broker_that_does_not_answer_among_others_is_counted_and_told() -> N
     async def act(stage: Stage) -> None:
         async def memory(url: str) -> BrokerSample:
             if url == "one":
-                raise StatisticsUnavailable("one: TimeoutError")
+                raise AdminUnavailable("one: TimeoutError")
             return FULL
 
         stage.brokers.urls, stage.brokers.memory = ("one", "two"), memory  # type: ignore[assignment, method-assign]
@@ -118,7 +118,7 @@ def test_a_broker_that_does_not_answer_keeps_its_last_value_for_five_looks_and_t
             if url == "two":
                 found.append(stage.control.signals.broker_ratio)
             if url not in answers:
-                raise StatisticsUnavailable("gone")
+                raise AdminUnavailable("gone")
             return answers[url]
 
         stage.brokers.urls, stage.brokers.memory = ("one", "two"), memory  # type: ignore[assignment, method-assign]

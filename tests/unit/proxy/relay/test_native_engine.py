@@ -14,8 +14,8 @@ from proxy.relay.native_engine import (
     EVENTS_SECONDS,
     LOOKS_UNTIL_STUCK,
     STUCK_SECONDS,
+    NativeRelay,
 )
-from proxy.relay.native_relay import NativeRelay
 from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchOvershoot
 from tests.support.native import offered

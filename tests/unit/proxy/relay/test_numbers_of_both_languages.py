@@ -14,7 +14,6 @@ from proxy.net.transport import LEFT_TO_THE_KERNEL_BYTES
 from proxy.overload.bounds import MOST_TOPICS
 from proxy.relay import native_api, relay_log, topic_slots
 from proxy.relay.memory import windows
-from proxy.relay.rates import slot_books
 
 NATIVE = Path(__file__).resolve().parents[4] / "native" / "src"
 CONSTANT = re.compile(r"(?m)^(?:pub(?:\(\w+\))? )?const ([A-Z_]+): [^=]+ = ([^;]+);")
@@ -34,7 +33,7 @@ def numbers_of(file: str) -> dict[str, float]:
     ("file", "twins"),
     [
         ("topic_list.rs", [topic_list, slabs]),
-        ("relay/slots.rs", [slot_books, topic_slots]),
+        ("relay/slots.rs", [topic_slots]),
         ("relay/windows.rs", [windows]),
         ("relay/stats.rs", [native_api]),
         ("relay/pair.rs", [native_api]),
@@ -56,7 +55,7 @@ def test_a_number_of_one_name_is_the_same_in_both_languages(file: str, twins: li
     [
         ("relay/pair.rs", "LEFT_TO_THE_KERNEL", LEFT_TO_THE_KERNEL_BYTES),
         ("relay/body.rs", "RETRY_MS", RETRY_SECONDS * 1_000),
-        ("relay/slots.rs", "FLOORS", [slot_books.BYTES_FLOOR, slot_books.MESSAGES_FLOOR]),
+        ("relay/slots.rs", "FLOORS", [topic_slots.BYTES_FLOOR, topic_slots.MESSAGES_FLOOR]),
         ("relay/producers.rs", "MOST_TOPIC_BYTES", topic_slots.MOST_NAME_BYTES),
         ("relay/slots.rs", "MOST_SLOTS", MOST_TOPICS),
         ("relay/engine.rs", "MOST_THREADS", MOST_IO_THREADS),

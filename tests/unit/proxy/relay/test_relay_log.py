@@ -9,8 +9,8 @@ import pytest
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.log import open_log
 from proxy.relay.engine import Direction
-from proxy.relay.rates.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from proxy.relay.relay_log import LINES_PER_SECOND, LONGEST_TOPIC, MOST_NAMES, MOST_NAMES_IN_ALL, RelayLog, RelayTap
+from proxy.relay.topic_rates import IDLE_SECONDS, MOST_TOPICS, WINDOW_SECONDS, TopicRates
 from tests.support.loops.clock import ManualClock
 from tests.support.sockets.frames import framed, ping
 from tests.support.sockets.producer_frames import close_frame, producer_frame, send_frame

@@ -10,16 +10,20 @@ import pytest
 
 from proxy.core.addresses import host_network
 from proxy.core.errors import DisconnectCause
+from proxy.net.sockets import used_of
 from proxy.relay.engine import DRIPPED_THROUGH, NOT_PAUSED, PauseReason
-from proxy.relay.memory.bound import (
+from proxy.relay.engines import RelayEngines
+from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketMemory
+from proxy.relay.relay_crowds import RelayCrowds
+from proxy.relay.socket_bound import (
     AFTER_PERCENT,
     LOADS_A_STEP,
     LOADS_AN_END,
     TIGHT_PERCENT,
     SocketBound,
+    SocketLoad,
     to_end,
 )
-from proxy.relay.memory.sockets import NO_SOCKET_MEMORY, SocketLoad, SocketMemory, SocketMemorySampler, used_of
 
 LIMIT = 1000
 HOME = "192.0.2.1"
@@ -43,7 +47,7 @@ class FakeRelay:
         self.cause = cause
 
 
-class Origins:
+class Origins(RelayCrowds):
     """Where relays come from, and which of them lead to strangers: at the last look, and when somebody asks."""
 
     def __init__(self, strangers: Iterable[FakeRelay] = (), *, ended: Any = None) -> None:
@@ -52,13 +56,13 @@ class Origins:
         self.known_by_now: set[FakeRelay] = set()
         self._ended = ended
 
-    def network_of(self, relay: FakeRelay) -> str | None:
+    def network_of(self, relay: Any) -> str | None:
         return None if relay is self._ended else relay.network
 
-    def is_stranger(self, relay: FakeRelay) -> bool:
+    def is_stranger(self, relay: Any) -> bool:
         return relay in self.strangers
 
-    def still_stranger(self, relay: FakeRelay) -> bool:
+    def still_stranger(self, relay: Any) -> bool:
         self.asked.append(relay)
         self.strangers -= self.known_by_now
         return relay in self.strangers
@@ -164,7 +168,7 @@ class Steps(Origins):
         self.done = [0]
         self.at_pause: Callable[[int], None] = lambda number: None
 
-    def network_of(self, relay: FakeRelay) -> str | None:
+    def network_of(self, relay: Any) -> str | None:
         self.done[-1] += 1
         return None if relay.cause is not None else relay.network
 
@@ -178,7 +182,10 @@ class Steps(Origins):
         log: Any = SimpleNamespace(warning=lambda event, **fields: None)
         limit = sum(each.size for each in relays)
         bound = SocketBound(limit, lambda tight: None, lambda: map(load, relays), self, log, lambda: 5.0)
-        return SocketMemorySampler(lambda: relays, lambda: SocketMemory(limit, 0), bound.look).sweep(pause)
+        native: Any = SimpleNamespace(socket_memory=lambda: SocketMemory(limit, 0))
+        engines = RelayEngines(native, native)
+        engines.bound = bound
+        return engines.weigh(relays, pause)
 
 
 @pytest.mark.threat("standing-relays-kernel-memory")

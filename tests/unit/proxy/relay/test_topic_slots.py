@@ -2,8 +2,7 @@
 
 import pytest
 
-from proxy.relay.rates.slot_books import OTHER
-from proxy.relay.topic_slots import UNUSED_SECONDS, SlotSample, TopicSlots
+from proxy.relay.topic_slots import OTHER, UNUSED_SECONDS, SlotSample, TopicSlots
 from tests.support.native import offered
 
 NOW = 100.0

@@ -29,7 +29,9 @@ class Question:
     def end(self) -> None:
         """Have its answer, or give up."""
         if self.turn is not None:
-            self.crowd.at.release(self.turn, self.asker)
+            following = self.crowd.at.release(self.turn, self.asker)
+            if following is not None:
+                following.turn_came(self.turn)
         elif self.entry is not None:
             self.crowd.at.give_up(self.broker, self.asker, self.entry)
 
@@ -39,7 +41,7 @@ class Crowd:
 
     def __init__(self) -> None:
         self.counters = Counters()
-        self.at = BrokerTurns(self.counters)
+        self.at: BrokerTurns[Question] = BrokerTurns(self.counters)
         self.served: list[Question] = []
 
     def ask(self, network: str, connection: int, broker: BrokerAddress = BROKER) -> Question:

@@ -16,7 +16,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.core.errors import DIRECT_REFUSAL, HEAP_REFUSAL
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, PagedBody
 from proxy.requests.topic_lists.service import ListRequest
-from proxy.telemetry.heavy_hitters import Usage
+from proxy.telemetry.usage import Usage
 from tests.support.clients.list_clients import ListClient
 from tests.support.proxies.counted import counted
 from tests.support.proxies.list_stage import KIB, ListStage, Sizes

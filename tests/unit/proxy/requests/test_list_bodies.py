@@ -15,7 +15,8 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import slabs
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import TopicListAnswer
-from proxy.net.pump import Body, Pump
+from proxy.net.pump import Pump
+from proxy.net.spill.body import Body
 from proxy.requests.topic_lists.bodies import PAGED_FROM_BYTES, LeavingBody, PagedBody, SlabListBody, encode
 from proxy.requests.topic_lists.service import ListRequest
 from tests.support.brokers.answers import answer_of

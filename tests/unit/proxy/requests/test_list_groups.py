@@ -140,9 +140,8 @@ async def test_the_first_member_that_is_there_and_not_at_its_cap_pays(
     group, members, askers = books.join_all("abcd")
     for member in [member for member, asker in zip(members, askers, strict=True) if asker.name in left]:
         group.leave(member)
-    heap = AsyncSemaphore(
-        "heap", 100, max_queue=0, timeout_seconds=10, clock=books.groups.loop, share_by_key=True, key_cap_percent=10
-    )
+    heap = AsyncSemaphore("heap", 100, max_queue=0, timeout_seconds=10, clock=books.groups.loop)
+    heap.set_sharing(True, 10)
     held = [await heap.acquire(10, key=key) for key in at_their_cap]
     asking = asyncio.get_running_loop().create_task(group.acquire(heap, 1))
     await turns()

@@ -12,7 +12,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.tasks import STEP_SECONDS
-from proxy.requests.client import TurnClient
+from proxy.requests.client import ClientView
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_OUTSTANDING, LookupService
 from tests.support.brokers.one_broker import SilentBroker, side_of
@@ -24,6 +24,7 @@ from tests.support.proxies.client_desk import desk
 from tests.support.proxies.counted import counted_by
 
 SECONDS = 10.0
+ASKER = "192.0.2.1", 1
 
 
 class Sent:
@@ -61,8 +62,8 @@ def lookups_of(limit: int) -> tuple[LookupService, AsyncSemaphore]:
     return lookups, places
 
 
-def client_of(sent: list[bytes]) -> TurnClient:
-    return cast(TurnClient, SimpleNamespace(network="192.0.2.1", principal=None, output=Sent(sent)))
+def client_of(sent: list[bytes]) -> ClientView:
+    return cast(ClientView, SimpleNamespace(principal=None, output=Sent(sent)))
 
 
 @pytest.mark.threat("lookups-wait-for-ever")
@@ -76,7 +77,7 @@ def test_the_clock_of_a_request_begins_when_it_joined_the_line(kind: CommandType
         sent: list[bytes] = []
         client, loop = client_of(sent), asyncio.get_running_loop()
         began = loop.time()
-        slot = lookups.try_begin(client, began - waited_seconds if waited_seconds else 0.0)
+        slot = lookups.try_begin(ASKER, began - waited_seconds if waited_seconds else 0.0)
         assert slot is not None
         command = pb.BaseCommand(type=cast(Any, int(kind)))
         if kind == CommandType.LOOKUP:
@@ -87,7 +88,7 @@ def test_the_clock_of_a_request_begins_when_it_joined_the_line(kind: CommandType
             schema = pb.Schema(name="s", schema_data=b"", type=pb.Schema.Json)
             command.getOrCreateSchema.CopyFrom(pb.CommandGetOrCreateSchema(request_id=1, topic="t/n/t", schema=schema))
         over = Over()
-        lookups.start(command, RequestParts(client, slot, over, None))
+        lookups.start(command, RequestParts(client, slot, over))
         await over.came.wait()
         assert len(commands_in(b"".join(sent))[0]) == 1
         assert 0 <= loop.time() - began - (SECONDS - waited_seconds) <= STEP_SECONDS + 1e-6
@@ -99,9 +100,8 @@ def test_the_clock_of_a_request_begins_when_it_joined_the_line(kind: CommandType
 
 async def test_the_fewer_places_are_left_the_fewer_a_connection_may_have() -> None:
     lookups, places = lookups_of(1000)
-    client = client_of([])
     most = []
-    while lookups.try_begin(client, 0.0) is not None:
+    while lookups.try_begin(ASKER, 0.0) is not None:
         enough = (number for number in range(1001) if lookups.enough_for_one(number))
         most.append(next(enough, None))
     assert places.held == len(most) == 1000

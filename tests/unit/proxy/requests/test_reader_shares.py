@@ -8,8 +8,10 @@ import pytest
 
 from limiter.errors import PermitAcquireTimeout
 from limiter.semaphore import AsyncSemaphore
+from proxy.core.counters import Counters
 from proxy.net.spill.judge import LEAST_REST_BYTES
-from proxy.requests.reader_shares import PINGS_A_TURN, AnswerShare, Call, ReaderShares, SpaceForLists
+from proxy.net.spill.space import SpillSpace
+from proxy.requests.reader_shares import PINGS_A_TURN, AnswerShare, Call, ReaderShares
 from tests.support.clients.reader_output import ReaderOutput
 from tests.support.loops.clock import ManualClock
 
@@ -17,10 +19,11 @@ LIMIT = 1000 * 1024
 PART = LIMIT // 4
 
 
-class Disk:
+class Disk(SpillSpace):
     """A disk that has room, or none."""
 
     def __init__(self, *, room: bool) -> None:
+        super().__init__(LIMIT, 1, Counters())
         self.room = room
         self.asked: list[tuple[int, Hashable]] = []
 
@@ -29,7 +32,7 @@ class Disk:
         return self.room
 
 
-def shares(percent: int = 50, disk: SpaceForLists | None = None) -> ReaderShares:
+def shares(percent: int = 50, disk: Any = None) -> ReaderShares:
     direct = AsyncSemaphore("direct", LIMIT, max_queue=0, timeout_seconds=0.0, clock=ManualClock())
     found = ReaderShares(direct, disk)
     found.apply(percent)

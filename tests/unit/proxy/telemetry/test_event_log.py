@@ -41,7 +41,7 @@ async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(
     log = event_log(tmp_path, lines)
     log.start()
     assert log.sink is not None
-    log.sink.put({"kind": "get_topics"})
+    log.sink({"kind": "get_topics"})
     await log.close(-3.0)
     assert lines.said == []
     assert seqs(*finished(tmp_path)) == [1]
@@ -54,7 +54,7 @@ async def test_each_file_of_a_proxy_that_has_ended_is_told_of(tmp_path: Path) ->
     log = event_log(tmp_path, lines)
     log.start()
     assert log.sink is not None
-    log.sink.put({"kind": "get_topics"})
+    log.sink({"kind": "get_topics"})
     await log.close(10.0)
     await asyncio.sleep(0)
     assert [line["event"] for line in lines.said] == ["event files of a proxy that has ended"] * 3

@@ -15,18 +15,21 @@ from limiter.errors import PermitAcquireQueueFull, PermitAcquireTimeout
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
+from protocol.commands import topic_list_question
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
 from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
 from proxy.clients.requests import ASKED
+from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
 from proxy.requests.topic_lists.groups import GroupKey, ListGroup
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.outcomes import close_cause_of, outcome_of
+from proxy.telemetry.events.recorder import RecorderSettings, RequestOrigin
 from proxy.telemetry.events.throttle_records import ThrottleEvents
-from proxy.telemetry.events.timeline import STAGE_FIELDS, RequestTimeline, TimelineStage, stages_between
+from proxy.telemetry.events.timeline import STAGE_FIELDS, Step, Timeline
 from tests.support.clients.list_clients import ListClient
 from tests.support.each import each
 from tests.support.proxies.counted import counted
@@ -34,6 +37,7 @@ from tests.support.proxies.list_stage import BROKER, KIB, ListStage, Sizes
 from tests.unit.eventlog.test_schema import faults
 
 LIST_BYTES = 10 * KIB
+MIB = KIB * KIB
 SECOND = 1_000_000
 
 
@@ -250,12 +254,10 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     tracemalloc.start()
     try:
         for group in groups:
-            record = stage.recorder.request(client)
-            record.asks(request)
-            timeline = record.new_timeline(group.broker, b"", request)
-            record.joined(timeline)
-            for part in range(TimelineStage.HEAP, TimelineStage.WRITE + 1):
-                timeline.enter(part)
+            record = stage.recorder.request(RequestOrigin(client.principal, client.name, client.client_version))
+            timeline = record.joined(None, group.broker, topic_list_question(request))
+            for step in Step:
+                timeline.enter(step)
                 stage.loop.now += 0.001
             timelines.append(timeline)
             noted.append(record)
@@ -266,7 +268,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
     assert size < LARGEST_REQUEST_BYTES - 22_300
     stage.call(client.leave)
     for record in noted:
-        record.cancelled()
+        record.cancelled(request, client.cause)
     stage.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value = requests
     stage.counters[ANSWERS]["cancelled"] = requests
     for timeline in timelines:
@@ -275,15 +277,21 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
 
 def test_limits_are_those_at_the_arrival(stage: ListStage) -> None:
     (client,) = asked(stage)
-    stage.limiter.heap.set_limit(12_345_678)
-    stage.limiter.heap.timeout_seconds = 1.5
-    stage.recorder.limits_changed()
+    changed = {
+        "brokerServiceURL": "pulsar://broker",
+        "maxTopicListInFlightHeapMemSizeMB": "7",
+        "maxTopicListInFlightHeapMemSizePermitsAcquireTimeoutMillis": "1500",
+        "topicListSpillDirectory": "lists",
+        "topicListSpillMaxMB": "9",
+    }
+    stage.recorder.apply(RecorderSettings.of(Config.load(overrides=changed)))
     stage.ask(client, "t/other")
     stage.step()
     stage.call(client.leave)
     stage.step()
-    limits = {event["namespace"]: (event["heap_limit_bytes"], event["heap_timeout_ms"]) for event in stage.events.kept}
-    assert limits == {"t/n": (64 * KIB, 10_000), "t/other": (12_345_678, 1500)}
+    told = ("heap_limit_bytes", "heap_timeout_ms", "spill_limit_bytes")
+    limits = {event["namespace"]: tuple(event[name] for name in told) for event in stage.events.kept}
+    assert limits == {"t/n": (100 * MIB, 25_000, 0), "t/other": (7 * MIB, 1500, 9 * MIB)}
 
 
 # --- decisions of throttles -----------------------------------------------------------------------
@@ -353,22 +361,22 @@ US = 1000
 
 @given(
     st.lists(
-        st.tuples(st.integers(0, 5_000), st.sampled_from(range(TimelineStage.GROUP, TimelineStage.WRITE + 1))),
+        st.tuples(st.integers(0, 5_000), st.sampled_from(Step)),
         max_size=20,
     ),
     st.integers(0, 30_000),
     st.integers(0, 30_000),
 )
 def test_parts_add_up_to_the_life_of_a_member_whenever_it_came_and_left(
-    steps: list[tuple[int, int]], joined: int, stayed: int
+    steps: list[tuple[int, Step]], joined: int, stayed: int
 ) -> None:
     began = now = 10**12
-    story = RequestTimeline(lambda: now, 1, "broker:6650", b"question")
-    for wait, part in steps:
+    story = Timeline(lambda: now, Step.JOINED)
+    for wait, step in steps:
         now += wait
-        story.enter(part)
+        story.enter(step)
     until = began + joined + stayed
-    took, last = stages_between(story, began + joined, until)
+    took, last = story.took(began + joined, until)
     assert sum(part or 0 for part in took) == until // US - (began + joined) // US
     assert all(part is None or part >= 0 for part in took)
     entered = [part for part, at in zip(story.stages, story.entered_ns, strict=True) if at <= until]

@@ -1,12 +1,7 @@
 import pytest
 
-from proxy.telemetry.heavy_hitters import (
-    HALF_LIFE_SECONDS,
-    LONGEST_NAME,
-    HeavyHitters,
-    Usage,
-    UsageTracker,
-)
+from proxy.telemetry.heavy_hitters import LONGEST_NAME, HeavyHitters
+from proxy.telemetry.usage import HALF_LIFE_SECONDS, Usage, UsageTracker
 from tests.support.loops.clock import ManualClock
 
 ENTRIES = 16

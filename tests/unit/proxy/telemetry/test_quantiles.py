@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from proxy.telemetry.durations import RELATIVE_ERROR, QuantileSketch, SlidingQuantiles
+from proxy.telemetry.durations import RELATIVE_ERROR, Durations, QuantileSketch
 
 FRACTIONS = (0.0, 0.5, 0.95, 0.99, 1.0)
 
@@ -53,7 +53,7 @@ def test_what_is_told_apart_is_bounded_whatever_is_counted() -> None:
 @given(st.lists(st.tuples(st.floats(0, 200), durations), min_size=1, max_size=60))
 def test_the_window_has_the_quantiles_of_the_samples_in_it(steps: list[tuple[float, float]]) -> None:
     now, slice_seconds = 1000.0, 120.0
-    sliding = SlidingQuantiles(lambda: now, window_seconds=5 * slice_seconds, slices=5)
+    sliding = Durations(lambda: now, window_seconds=5 * slice_seconds, slices=5)
     taken: list[tuple[int, float]] = []
     for seconds, value in steps:
         now += seconds
@@ -67,7 +67,7 @@ def test_the_window_has_the_quantiles_of_the_samples_in_it(steps: list[tuple[flo
 
 def test_a_long_silence_empties_the_window_and_time_goes_on() -> None:
     now = 1000.0
-    sliding = SlidingQuantiles(lambda: now, window_seconds=600, slices=5)
+    sliding = Durations(lambda: now, window_seconds=600, slices=5)
     sliding.add(100.0)
     now += 1_000_000
     sliding.add(7.0)

@@ -87,10 +87,10 @@ class Connection:
     silent_since: float | None = 0.0
 
 
-def full_of(*hosts: str) -> tuple[AdminSlots[Connection], list[Connection]]:
+def full_of(*hosts: str) -> tuple[AdminSlots, list[Any]]:
     """Give slots that are all held by connections of these hosts, the oldest first."""
-    slots: AdminSlots[Connection] = AdminSlots(len(hosts))
-    connections = [Connection(host) for host in hosts]
+    slots = AdminSlots(len(hosts))
+    connections: list[Any] = [Connection(host) for host in hosts]
     for each in connections:
         assert not slots.full
         slots.take(each)

@@ -17,6 +17,9 @@ class Connection:
     host: str
     answered: bool = True
 
+    def cut(self) -> None:
+        """Nothing is open here."""
+
 
 def full_of(*hosts: str) -> tuple[ConnectionPlaces[Connection], list[Connection]]:
     """Give places that are all held by requests of these hosts, which wait to be admitted."""

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Hashable
+from typing import Any, cast
 
 import pytest
 
@@ -10,9 +11,9 @@ from limiter.errors import PermitAcquireTimeout
 from proxy.auth.identity import Principal
 from proxy.core.addresses import host_network
 from proxy.net.write_watch import WriteLimits
-from proxy.web.forward.uploads import Upload
+from proxy.web.forward.places import GUESTS_A_TURN, LOOK_SECONDS, Place, SharedPlaces
+from proxy.web.forward.uploads import Sample, Upload
 from proxy.web.http.clients import WebClient
-from proxy.web.http.places import GUESTS_A_TURN, LOOK_SECONDS, Place, Sample, SharedPlaces
 from tests.support.loops.clock import ManualClock
 
 LEAST = 100
@@ -67,14 +68,15 @@ class Stage:
     ) -> list[Request]:
         requests = [Request(self.clock, key, rate, uploading=uploading) for _ in range(count)]
         for request in requests:
-            request.place = await self.places.enter(request, 5.0, for_list=for_list)
+            request.place = await self.places.enter(cast(Any, request), 5.0, for_list=for_list)
         return requests
 
     async def waiting(
         self, key: Hashable, count: int = 1, *, request: Request | None = None, for_list: bool = False
     ) -> list[asyncio.Task[Place]]:
         async def wait() -> Place:
-            place = await self.places.enter(request or Request(self.clock, key), 60.0, for_list=for_list)
+            asked: Any = request or Request(self.clock, key)
+            place = await self.places.enter(asked, 60.0, for_list=for_list)
             self.served.append(key)
             return place
 

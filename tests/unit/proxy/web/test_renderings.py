@@ -34,39 +34,38 @@ class Counting:
 
 
 @asynccontextmanager
-async def books_of(keep: float) -> AsyncIterator[tuple[Renderings, Counting, SharedRendering]]:
-    books, make = Renderings(keep), Counting()
+async def books_of() -> AsyncIterator[tuple[Renderings, Counting, SharedRendering]]:
+    books, make = Renderings(), Counting()
     yield books, make, books.of(make)
     await books.close()
 
 
 async def test_clients_that_ask_during_a_rendering_share_it() -> None:
-    async with books_of(0.0) as (_, make, shared):
+    async with books_of() as (_, make, shared):
         make.gate.clear()
         asking = [await start(shared.get()) for _ in range(50)]
         make.gate.set()
         assert {rendered.body for rendered in await asyncio.gather(*asking)} == {b"1"}
         assert make.made == 1
-        assert (await shared.get()).body == b"2"
 
 
-def test_a_content_is_kept_as_long_as_the_key_says_and_not_longer() -> None:
+def test_a_content_is_kept_for_a_second_and_not_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        async with books_of(1.0) as (books, _, shared):
+        async with books_of() as (_, _, shared):
             bodies = []
             for _ in range(4):
                 bodies.append((await shared.get()).body)
                 await asyncio.sleep(0.4)
             assert bodies == [b"1", b"1", b"1", b"2"]
             await asyncio.sleep(1.0)
-            books.keep_seconds = 0.0
+            monkeypatch.setattr(renderings, "KEEP_SECONDS", 0.0)
             assert [(await shared.get()).body for _ in range(2)] == [b"3", b"4"]
 
     run_virtual(main())
 
 
 async def test_the_client_that_asked_first_may_leave() -> None:
-    async with books_of(0.0) as (_, make, shared):
+    async with books_of() as (_, make, shared):
         make.gate.clear()
         first, second = await start(shared.get()), await start(shared.get())
         first.cancel()
@@ -77,7 +76,7 @@ async def test_the_client_that_asked_first_may_leave() -> None:
 
 
 async def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() -> None:
-    async with books_of(1.0) as (_, make, shared):
+    async with books_of() as (_, make, shared):
         make.error = OSError("the disk")
         make.gate.clear()
         asking = [await start(shared.get()) for _ in range(3)]
@@ -89,7 +88,7 @@ async def test_an_error_reaches_those_who_wait_and_the_next_one_tries_again() ->
 
 
 async def test_nobody_gets_a_content_from_before_a_change() -> None:
-    async with books_of(1.0) as (books, make, shared):
+    async with books_of() as (books, make, shared):
         assert (await shared.get()).body == b"1"
         books.forget()
         make.gate.clear()
@@ -102,7 +101,7 @@ async def test_nobody_gets_a_content_from_before_a_change() -> None:
 
 
 async def test_the_end_of_the_proxy_ends_renderings_and_tells_their_clients() -> None:
-    async with books_of(1.0) as (books, make, shared):
+    async with books_of() as (books, make, shared):
         make.gate.clear()
         asking = await start(shared.get())
         await books.close()
@@ -153,14 +152,17 @@ def test_gzip_is_for_clients_that_take_it(header: str, accepted: bool) -> None:
 
 
 @pytest.mark.threat("endless-own-pages")
-async def test_metrics_are_rendered_once_for_all_who_ask_within_the_time_and_packed_for_those_who_want() -> None:
+async def test_metrics_are_rendered_once_for_all_who_ask_within_the_time_and_packed_for_those_who_want(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(renderings, "KEEP_SECONDS", 60.0)
     made: list[int] = []
 
     def render() -> bytes:
         made.append(1)
         return b"a_metric 1.0\n" * 1000
 
-    async with running(render, webServicePageReuseMillis="60000") as server:
+    async with running(render) as server:
         answers = await asyncio.gather(*(server.get("/metrics") for _ in range(20)))
         assert {(status, body) for status, _, body in answers} == {(200, "a_metric 1.0\n" * 1000)}
         request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"

@@ -17,10 +17,8 @@ class Books:
 
     def __init__(self, limit: int = LIMIT, key_cap_percent: int = 100) -> None:
         self.turn: list[Callable[[], None]] = []
-        self.direct = AsyncSemaphore(
-            "direct", limit, max_queue=100, timeout_seconds=5, clock=ManualClock(),
-            share_by_key=key_cap_percent < 100, key_cap_percent=key_cap_percent,
-        )  # fmt: skip
+        self.direct = AsyncSemaphore("direct", limit, max_queue=100, timeout_seconds=5, clock=ManualClock())
+        self.direct.set_sharing(key_cap_percent < 100, key_cap_percent)
         self.counters = Counters()
         self.copies = ReplayCopies(self.direct, self.counters, self.turn.append)
 

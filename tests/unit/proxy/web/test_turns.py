@@ -14,9 +14,9 @@ from aiohttp.web_protocol import RequestHandler
 
 from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
+from proxy.brokers.admin_port import AdminPort, AdminUnavailable
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.overload.broker_questions import BrokerQuestions
-from proxy.overload.broker_statistics import StatisticsUnavailable
 from proxy.web.forward.broker_client import BrokerAnswers, connector_of_one
 from proxy.web.http.pieces import FEW_LINES
 from tests.support.clients.async_client import eventually
@@ -270,7 +270,7 @@ async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
     clock: ChunkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A machine that stands still shall not end the answer before its last chunk.
-    monkeypatch.setattr("proxy.overload.broker_questions.ANSWER_SECONDS", patient(60))
+    monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(60))
     budget = clock.budget()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -282,8 +282,8 @@ async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        questions = BrokerQuestions((url,), OWN, None, lambda: partial(connector_of_one, budget))
-        with clock.watched(), pytest.raises(StatisticsUnavailable):
+        questions = BrokerQuestions((url,), AdminPort(OWN, None, lambda: partial(connector_of_one, budget)))
+        with clock.watched(), pytest.raises(AdminUnavailable):
             await questions.backlog("persistent://t/n/topic")
     assert clock.chunks >= 60_000
     # A few turns, and one step more of the task that reads.

@@ -8,8 +8,9 @@ from yarl import URL
 
 from proxy.brokers.target import TargetValidator
 from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.gate import Gate, GateLimits
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
-from proxy.web.forward.lookup_answers import rewritten
+from proxy.web.forward.lookup_answers import lookup_in, rewritten
 from proxy.web.forward.own_credentials import check_rights, identity_headers, judged_by_header
 from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import (
@@ -23,7 +24,6 @@ from proxy.web.forward.routes import (
 from proxy.web.forward.upstreams import Upstreams
 from proxy.web.forward.visits import Visit
 from proxy.web.http.errors import HttpRefused
-from proxy.web.http.gate import Gate, GateLimits
 from proxy.web.http.origins import host_of
 from proxy.web.http.paths import origin_form
 from tests.support.loops.clock import ManualClock
@@ -239,11 +239,14 @@ def test_servers_take_turns_and_one_that_failed_is_left_alone_for_a_second_at_mo
 ANSWER = {"brokerUrl": "pulsar://b:6650", "brokerUrlTls": "pulsar+ssl://b:6651", "httpUrl": "http://b:8080"}
 
 
-def written(port_of: dict[tuple[str, bool], int], host: str = "proxy", **keys: bool) -> dict[str, str]:
+def written(
+    port_of: dict[tuple[str, bool], int], host: str = "proxy", *, tls_to_brokers: bool = False
+) -> dict[str, str]:
     answer = json.dumps(ANSWER).encode()
-    found: dict[str, str] = json.loads(
-        rewritten(answer, host, lambda url, tls: port_of.get((url, tls)), (80, None), **keys)
-    )
+    lookup = lookup_in(answer, tls_to_brokers=tls_to_brokers)
+    assert lookup is not None
+    ports = port_of.get((lookup.broker, False)), port_of.get((lookup.broker, True))
+    found: dict[str, str] = json.loads(rewritten(answer, lookup, host, ports, (80, None)))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proxy.net.spill.disk import NAME_PREFIX, DirectoryDisk, SpillDisk
+from proxy.net.spill.disk import NAME_PREFIX, DirectoryDisk
 from tests.support.sockets.fake_disk import FakeDisk
 
 KIB = 1024
@@ -23,15 +23,15 @@ def directory(tmp_path: Path) -> Iterator[DirectoryDisk]:
 
 
 @pytest.fixture(params=["directory", "fake"])
-def disk(request: pytest.FixtureRequest) -> SpillDisk:
+def disk(request: pytest.FixtureRequest) -> DirectoryDisk:
     if request.param == "fake":
         return FakeDisk()
-    found: SpillDisk = request.getfixturevalue("directory")
+    found: DirectoryDisk = request.getfixturevalue("directory")
     return found
 
 
 class TestAnyDisk:
-    def test_bytes_come_back_from_where_they_were_written(self, disk: SpillDisk) -> None:
+    def test_bytes_come_back_from_where_they_were_written(self, disk: DirectoryDisk) -> None:
         data = os.urandom(300 * KIB)
         fd = disk.create()
         disk.write(fd, memoryview(data)[: 100 * KIB], 0)
@@ -40,7 +40,7 @@ class TestAnyDisk:
         assert disk.read(fd, 99 * KIB + 7, 2 * KIB) == data[99 * KIB + 7 : 101 * KIB + 7]
         disk.close(fd)
 
-    def test_a_read_past_the_end_is_an_error(self, disk: SpillDisk) -> None:
+    def test_a_read_past_the_end_is_an_error(self, disk: DirectoryDisk) -> None:
         fd = disk.create()
         disk.write(fd, memoryview(b"x" * KIB), 0)
         with pytest.raises(OSError, match="ended early") as raised:
@@ -48,7 +48,7 @@ class TestAnyDisk:
         assert raised.value.errno == errno.EIO
         disk.close(fd)
 
-    def test_a_closed_file_is_gone(self, disk: SpillDisk) -> None:
+    def test_a_closed_file_is_gone(self, disk: DirectoryDisk) -> None:
         fd = disk.create()
         disk.close(fd)
         with pytest.raises(OSError) as raised:  # noqa: PT011

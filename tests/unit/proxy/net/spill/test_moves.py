@@ -17,7 +17,7 @@ from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from proxy.net.spill import spill
-from proxy.net.spill.body import SpillableBody
+from proxy.net.spill.body import ListReader, SpillableBody
 from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
@@ -55,12 +55,6 @@ class Memory:
         self.closed += 1
 
 
-class Reader:
-    def __init__(self, position: int = 0) -> None:
-        self.position = position
-        self.queued = False
-
-
 class Stage:
     """A spill over a fake disk, with direct memory for three lists."""
 
@@ -76,7 +70,7 @@ class Stage:
             self.loop,
             self.disk,
             self.space,
-            self.direct,
+            lambda: self.direct.short,
             self.counters,
             log,
             self.writers,
@@ -91,7 +85,9 @@ class Stage:
     def lines(self) -> list[dict[str, Any]]:
         return [json.loads(line) for line in self._file.getvalue().splitlines()]
 
-    def list(self, *readers: Reader, shared: bool = False, behind_disk: bool = False) -> tuple[SpillableBody, Memory]:
+    def list(
+        self, *readers: ListReader, shared: bool = False, behind_disk: bool = False
+    ) -> tuple[SpillableBody, Memory]:
         permit = self.direct.try_acquire(LIST_BYTES, key=f"key-{len(self.permits)}")
         assert permit is not None
         memory = Memory(LIST_BYTES)
@@ -159,7 +155,7 @@ async def stage(limit: int = 100 * MIB, patience_seconds: float = math.inf) -> A
 @virtual
 async def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
     async with stage() as on:
-        body, memory = on.list(Reader())
+        body, memory = on.list(ListReader())
         told: list[str] = []
         body.listen(lambda: told.append("moved"))
         await on.slow()
@@ -176,14 +172,14 @@ async def test_a_slow_readers_list_moves_and_its_permit_ends_then() -> None:
 @virtual
 async def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
     async with stage() as on:
-        on.list(Reader())
+        on.list(ListReader())
         await on.slow()
         await on.writers.go_on(5)
         await on.turns()
         assert counted(on.counters, "spill_lists") == 1
         on.waiters.pop().result().release()
         behind, _ = on.list(behind_disk=True)
-        fresh, _ = on.list(Reader())
+        fresh, _ = on.list(ListReader())
         await on.others_wait()
         await asyncio.sleep(SWEEP_SECONDS)
         assert (behind.moving, fresh.moving) == (True, False)
@@ -194,7 +190,7 @@ async def test_a_list_behind_a_list_on_disk_moves_at_the_next_look() -> None:
 @virtual
 async def test_nothing_moves_in_a_burst() -> None:
     async with stage() as on:
-        on.list(Reader())
+        on.list(ListReader())
         await on.others_wait()
         await on.windows_pass()
         assert not on.writers.calls, "memory has been short for half a second"
@@ -207,7 +203,7 @@ async def test_nothing_moves_in_a_burst() -> None:
 @virtual
 async def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> None:
     async with stage() as on:
-        on.list(Reader())
+        on.list(ListReader())
         await on.others_wait()
         await asyncio.sleep(BURST_SECONDS / 2)
         on.waiters.pop().cancel()
@@ -221,7 +217,7 @@ async def test_memory_that_is_short_again_within_a_second_is_no_new_burst() -> N
 @virtual
 async def test_only_the_unsent_rest_moves() -> None:
     async with stage() as on:
-        body, memory = on.list(Reader(MIB + 5))
+        body, memory = on.list(ListReader(MIB + 5))
         await on.slow()
         await on.writers.finish()
         assert body.file is not None
@@ -233,7 +229,7 @@ async def test_only_the_unsent_rest_moves() -> None:
 @virtual
 async def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
     async with stage() as on:
-        bodies = [on.list(Reader())[0] for _ in range(3)]
+        bodies = [on.list(ListReader())[0] for _ in range(3)]
         await on.others_wait(LIST_BYTES)
         await asyncio.sleep(BURST_SECONDS)
         await on.windows_pass()
@@ -244,7 +240,7 @@ async def test_a_move_that_is_not_needed_any_more_does_not_begin() -> None:
 @virtual
 async def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_although_nobody_waits() -> None:
     async with stage(patience_seconds=7) as on:
-        lying, _ = on.list(Reader())
+        lying, _ = on.list(ListReader())
         await on.windows_pass()
         assert not lying.moving, "memory is free, and the client has time"
         await asyncio.sleep(7)
@@ -257,8 +253,8 @@ async def test_a_list_that_its_client_leaves_lying_moves_before_its_clock_ends_a
 @virtual
 async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one() -> None:
     async with stage(limit=3 * MIB) as on:
-        on.list(Reader())
-        on.list(Reader())
+        on.list(ListReader())
+        on.list(ListReader())
         await on.slow()
         await on.writers.finish()
         (stays,) = [each for each in on.bodies if each.file is None]
@@ -278,7 +274,7 @@ async def test_a_list_without_a_place_is_its_clients_affair_until_there_is_one()
 @virtual
 async def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
     async with stage() as on:
-        body, _ = on.list(Reader())
+        body, _ = on.list(ListReader())
         on.disk.fail("write", errno.EIO)
         await on.slow()
         assert on.space.has_room_for(LIST_BYTES, "a")
@@ -299,7 +295,7 @@ async def test_while_a_disk_fails_it_has_no_room_for_lists_to_come() -> None:
 @virtual
 async def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
     async with stage() as on:
-        bodies = [on.list(Reader())[0] for _ in range(3)]
+        bodies = [on.list(ListReader())[0] for _ in range(3)]
         await on.slow()
         waiting = bodies[-1]
         assert (waiting.kept, on.space.failing) == (False, False), "it is about to move"
@@ -313,7 +309,7 @@ async def test_a_disk_that_hangs_has_no_room_and_lists_stay() -> None:
 @virtual
 async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     async with stage() as on:
-        body, _ = on.list(Reader())
+        body, _ = on.list(ListReader())
         look = SpillJudge.look
 
         def fails_once(*_: Any) -> Any:
@@ -322,7 +318,7 @@ async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monke
 
         # One list a turn: the sweep is not over when the judge raises.
         monkeypatch.setattr(spill, "LISTS_A_TURN", 1)
-        on.list(Reader())
+        on.list(ListReader())
         monkeypatch.setattr(SpillJudge, "look", fails_once)
         await on.slow()
         assert counted_by(on.counters, "internal_errors") == {"list_to_disk": 1}
@@ -335,7 +331,7 @@ async def test_a_judge_that_raises_once_judges_the_lists_of_the_next_sweep(monke
 async def test_a_tenth_of_the_disk_stays_free() -> None:
     async with stage() as on:
         on.disk.free, on.disk.total = 100 * MIB + LIST_BYTES, 1000 * MIB
-        body, _ = on.list(Reader())
+        body, _ = on.list(ListReader())
         await on.slow()
         await on.writers.finish()
         assert body.file is None
@@ -345,7 +341,7 @@ async def test_a_tenth_of_the_disk_stays_free() -> None:
 @virtual
 async def test_a_list_that_nobody_waits_for_asks_nobody_to_leave_the_disk() -> None:
     async with stage(limit=LIST_BYTES // 2, patience_seconds=7) as on:
-        lying, _ = on.list(Reader())
+        lying, _ = on.list(ListReader())
         await asyncio.sleep(7)
         await on.windows_pass()
         assert (lying.moving, lying.kept, on.space.lacking) == (False, False, 0)

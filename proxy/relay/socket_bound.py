@@ -2,8 +2,8 @@
 
 The kernel takes what a peer sends within its window, whether there is memory or not, and gives nothing back that was
 acknowledged. So the bound is kept in two steps, at the look of each second: from `TIGHT_PERCENT` of the limit on
-windows are narrowed and none is widened (`windows.py`); at the limit the relays that hold most are ended, until the
-rest is below `AFTER_PERCENT`.
+windows are narrowed and none is widened (`memory/windows.py`); at the limit the relays that hold most are ended, until
+the rest is below `AFTER_PERCENT`.
 
 Relays to strangers end first: to hosts that their clients have made up (docs/adr/0039). Then those that stand still:
 they hold more than they moved in a second. A client that overload control has paused comes after them, and one that
@@ -13,12 +13,14 @@ with little memory each are a network's to answer for. In a network the largest 
 
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator
 from heapq import heappop, heappush, heapreplace
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple
 
 from limiter.sites import site_of
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
-from proxy.relay.memory.sockets import SocketLoad, SocketMemory
+from proxy.relay.engine import Relay
+from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.relay_crowds import RelayCrowds
 
 TIGHT_PERCENT: Final = 50
 AFTER_PERCENT: Final = 90
@@ -28,20 +30,15 @@ LOADS_A_STEP: Final = 125
 LOADS_AN_END: Final = 10
 
 
-class RelayOrigins(Protocol):
-    """Knows where relays come from and lead to (`proxy.clients.relay_crowds.RelayCrowds`)."""
+class SocketLoad(NamedTuple):
+    """The kernel memory of a relay's sockets, and the bytes that it read in the last second."""
 
-    def network_of(self, relay: Any) -> str | None:
-        """Return the network of a relay's client; None for a relay that has ended."""
-
-    def is_stranger(self, relay: Any) -> bool:
-        """Return whether the target of a relay was a stranger when somebody last asked."""
-
-    def still_stranger(self, relay: Any) -> bool:
-        """Ask whether the target of a relay is a stranger now."""
+    relay: Relay
+    size: int
+    moved: int
 
 
-def to_end(loads: Iterable[SocketLoad], too_much: int, ours: int, origins: RelayOrigins) -> Iterator[SocketLoad | None]:
+def to_end(loads: Iterable[SocketLoad], too_much: int, ours: int, origins: RelayCrowds) -> Iterator[SocketLoad | None]:
     """Yield the relays to end so that at least `too_much` bytes are free, as far as there are any.
 
     None between them stands for a bit of work, after which the caller may pause: relays that have ended meanwhile are
@@ -159,7 +156,7 @@ class SocketBound:
         limit_bytes: int,
         set_tight: Callable[[bool], None],
         of_threads: Callable[[], Iterable[SocketLoad]],
-        origins: RelayOrigins,
+        origins: RelayCrowds,
         log: Logger,
         now: Callable[[], float],
         ours: int = 0,

@@ -22,7 +22,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from limiter.clock import Clock, Timer
 from limiter.permit import Permit
@@ -30,6 +30,10 @@ from limiter.semaphore import AsyncSemaphore
 from limiter.sites import SiteKey, site_of
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.uploads import Sample
+
+if TYPE_CHECKING:
+    from proxy.web.forward.visits import Visit
 
 LOOK_SECONDS: Final = 1.0
 # Timers may come a little early.
@@ -47,48 +51,12 @@ GUESTS_A_TURN: Final = 250
 _MOST_WAITERS: Final = 512
 
 
-class Sample(NamedTuple):
-    """The bytes that a client has taken or sent in how many seconds, and those it still has to take.
-
-    `of` is the stream that was measured.
-    """
-
-    of: object
-    seconds: float
-    moved_bytes: int
-    pending_bytes: int
-
-
-class Guest(Protocol):
-    """A request that holds places."""
-
-    @property
-    def key(self) -> Hashable:
-        """Return the key that takes turns."""
-
-    @property
-    def uploading(self) -> bool:
-        """Return whether a part of the request's body has not come yet."""
-
-    def when_uploaded(self, callback: Callable[[], None]) -> None:
-        """Call `callback` when the whole body has come, at once if it is there; never for a body that breaks off."""
-
-    def sample(self, now: float) -> Sample | None:
-        """Return a sample while the proxy waits for the client; None while the proxy waits for others."""
-
-    def give_way(self, *, slow: bool) -> None:
-        """End the request soon: its client is slow, or its key has more than its share."""
-
-    def crashed(self, error: Exception) -> None:
-        """Report an unexpected exception of `sample`, and end the request."""
-
-
 class Place:
     """A place that a guest holds until `release`; a second release does nothing."""
 
     __slots__ = ("_permits", "_places", "guest", "leaves_by", "look", "sample", "since")
 
-    def __init__(self, places: "SharedPlaces", guest: Guest, permits: tuple[Permit, ...], since: float) -> None:
+    def __init__(self, places: "SharedPlaces", guest: "Visit", permits: tuple[Permit, ...], since: float) -> None:
         self._places = places
         # The permit of an upload is released when the whole body has come.
         self._permits = permits
@@ -174,7 +142,7 @@ class SharedPlaces:
         self.uploads.follow()
         self.lists.follow()
 
-    async def enter(self, guest: Guest, timeout_seconds: float, *, for_list: bool = False) -> Place:
+    async def enter(self, guest: "Visit", timeout_seconds: float, *, for_list: bool = False) -> Place:
         """Wait for a place, which the caller must release; raises PermitAcquireError. A cancelled call holds none."""
         ends_by = self._clock.time() + timeout_seconds
         permits: list[Permit] = []
@@ -195,7 +163,7 @@ class SharedPlaces:
         self._places[place] = None
         return place
 
-    async def _enter_uploads(self, guest: Guest, timeout_seconds: float) -> Permit | None:
+    async def _enter_uploads(self, guest: "Visit", timeout_seconds: float) -> Permit | None:
         """Wait for one of the uploads' places, which returns by itself when the body has come; None if that is first.
 
         Raises PermitAcquireError.

@@ -8,16 +8,19 @@ Rules: a request beyond `maxConcurrentHttpRequests`, or an upload beyond three q
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from limiter.clock import Clock
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
 from proxy.core.counters import gauge
 from proxy.core.log import Logger
 from proxy.net.write_watch import WriteLimits
+from proxy.web.forward.places import Place, SharedPlaces
 from proxy.web.http.errors import HttpRefused, retry_after
-from proxy.web.http.places import Guest, Place, SharedPlaces
 from proxy.web.http.shared_rate import SharedRate
+
+if TYPE_CHECKING:
+    from proxy.web.forward.visits import Visit
 
 # Shorter than the time-outs of clients, so that each request is answered.
 GATE_SECONDS: Final = 5.0
@@ -64,7 +67,7 @@ class Gate:
         self._rate.apply(limits.max_per_second)
         self._places.apply(limits.max_requests, limits.max_waiting)
 
-    async def enter(self, guest: Guest) -> Place:
+    async def enter(self, guest: "Visit") -> Place:
         """Wait for a place, which the caller must release; raises HttpRefused. A cancelled call holds no place."""
         limits = self.limits
         if limits.rate_limited and not self._rate.take(guest.key, self._clock.time()):

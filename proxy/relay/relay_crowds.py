@@ -4,12 +4,12 @@ A client may name a listener of its own, so relays to hosts that clients make up
 known brokers. A relay is quiet while nothing but keep-alives passes. Each step is O(1). No I/O and no clock here.
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final
 
 from proxy.core.key_members import KeyMembers, SiteSizes
-from proxy.relay.engine import RelaySnapshot
+from proxy.relay.engine import Relay
 
 # A relay may have to leave as quiet when it has passed little for so long.
 QUIET_SECONDS: Final = 10.0
@@ -23,14 +23,6 @@ LOOKS: Final = 32
 MOST_MOVES: Final = 512
 
 
-class PassingRelay(Hashable, Protocol):
-    """A relay, which says what it has passed."""
-
-    def snapshot(self) -> RelaySnapshot:
-        """Return the relay as it is now."""
-
-
-R = TypeVar("R", bound=PassingRelay)
 # Yields the networks that give way to a newcomer by how many relays they have; there may be none.
 Heavier = Callable[[SiteSizes[str]], Iterator[str]]
 
@@ -50,16 +42,16 @@ class _Book:
         return moved_bytes - self.moved_bytes <= QUIET_BYTES + QUIET_BYTES_PER_SECOND * seconds
 
 
-class RelayCrowds(Generic[R]):
+class RelayCrowds:
     """All relays by network: those to strangers apart from those to known brokers."""
 
     __slots__ = ("_books", "_known", "_strangers")
 
     def __init__(self) -> None:
-        self._books: dict[R, _Book] = {}
+        self._books: dict[Relay, _Book] = {}
         # The relays of each network: those first that were not found at work for longest.
-        self._strangers: KeyMembers[str, R] = KeyMembers()
-        self._known: KeyMembers[str, R] = KeyMembers()
+        self._strangers: KeyMembers[str, Relay] = KeyMembers()
+        self._known: KeyMembers[str, Relay] = KeyMembers()
 
     @property
     def most_strangers(self) -> int:
@@ -71,34 +63,34 @@ class RelayCrowds(Generic[R]):
         """Return how many relays to known brokers the site with most of those has."""
         return self._known.sizes.most
 
-    def add(self, relay: R, network: str, is_known: Callable[[], bool], now: float) -> None:
+    def add(self, relay: Relay, network: str, is_known: Callable[[], bool], now: float) -> None:
         """Add a relay; `is_known` tells whether its target is known: a lookup may name the target later."""
         self._books[relay] = _Book(network, is_known, now)
         (self._known if is_known() else self._strangers).add(network, relay)
 
-    def remove(self, relay: R) -> None:
+    def remove(self, relay: Relay) -> None:
         """Remove a relay; one that is not there is ignored."""
         if self._books.pop(relay, None) is not None and not self._strangers.remove(relay):
             self._known.remove(relay)
 
-    def network_of(self, relay: R) -> str | None:
+    def network_of(self, relay: Relay) -> str | None:
         """Return the network of a relay's client; None for a relay that is not there."""
         book = self._books.get(relay)
         return None if book is None else book.network
 
-    def is_stranger(self, relay: R) -> bool:
+    def is_stranger(self, relay: Relay) -> bool:
         """Return whether the target of a relay was a stranger when somebody last asked."""
         return relay in self._strangers
 
-    def still_stranger(self, relay: R) -> bool:
+    def still_stranger(self, relay: Relay) -> bool:
         """Ask whether the target of a relay is a stranger now; some microseconds, so of few relays only."""
         return relay in self._strangers and not self._moved_to_known(relay)
 
-    def quiet_stranger(self, heavier: Heavier, now: float) -> R | None:
+    def quiet_stranger(self, heavier: Heavier, now: float) -> Relay | None:
         """Return a quiet relay to a stranger, of a network that gives way."""
         return self._quiet(self._strangers, heavier, now)
 
-    def busy_stranger(self, heavier: Heavier) -> R | None:
+    def busy_stranger(self, heavier: Heavier) -> Relay | None:
         """Return a relay to a stranger, of a network that gives way: the youngest, or found at work last."""
         for _ in range(MOST_MOVES):
             relay = self._youngest(self._strangers, heavier)
@@ -106,15 +98,15 @@ class RelayCrowds(Generic[R]):
                 return relay
         return None
 
-    def known(self, heavier: Heavier, now: float) -> R | None:
+    def known(self, heavier: Heavier, now: float) -> Relay | None:
         """Return a relay to a known broker, of a network that gives way: a quiet one, else as above."""
         return self._quiet(self._known, heavier, now) or self._youngest(self._known, heavier)
 
-    def _youngest(self, relays: KeyMembers[str, R], heavier: Heavier) -> R | None:
+    def _youngest(self, relays: KeyMembers[str, Relay], heavier: Heavier) -> Relay | None:
         network = next(heavier(relays.sizes), None)
         return None if network is None else next(reversed(relays.of(network)))
 
-    def _quiet(self, relays: KeyMembers[str, R], heavier: Heavier, now: float) -> R | None:
+    def _quiet(self, relays: KeyMembers[str, Relay], heavier: Heavier, now: float) -> Relay | None:
         looks = moves = 0
         while looks < LOOKS and moves < MOST_MOVES:
             network = next(heavier(relays.sizes), None)
@@ -139,7 +131,7 @@ class RelayCrowds(Generic[R]):
             looks += 1
         return None
 
-    def _moved_to_known(self, relay: R) -> bool:
+    def _moved_to_known(self, relay: Relay) -> bool:
         """Return whether the target of a relay has become known, and count the relay so from now on."""
         book = self._books[relay]
         if not book.is_known():
