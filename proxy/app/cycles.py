@@ -10,7 +10,7 @@ import gc
 from collections.abc import Sized
 from typing import Final, Protocol
 
-from proxy.app.sockets import Sockets
+from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.core.counters import DISCONNECTS, Counters
 

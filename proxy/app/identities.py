@@ -3,7 +3,6 @@
 The authenticator is built from the configuration at the start; a fault in its files or keys stops the start.
 """
 
-import asyncio
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,11 +18,9 @@ from proxy.auth.own.plugins import find_secrets, own_credentials
 from proxy.auth.roles import ANONYMIZERS
 from proxy.brokers.connect_frames import ConnectFrames, Versions
 from proxy.config.config import Config
-from proxy.core.counters import Counters
+from proxy.config.core import Core
 from proxy.core.errors import CredentialsUnavailable
-from proxy.core.log import Logger
-from proxy.core.loop_budget import LoopBudget
-from proxy.core.version import NAME
+from proxy.core.version import NAME, SERVER_VERSION
 
 if TYPE_CHECKING:
     from proxy.auth.authenticator import Authenticator
@@ -51,16 +48,10 @@ class Identities:
         await self.own.close()
 
 
-def make_identities(
-    config: Config,
-    loop: asyncio.AbstractEventLoop,
-    loop_budget: LoopBudget,
-    counters: Counters,
-    log: Logger,
-    role_finder: "Authenticator | None" = None,
-) -> Identities:
+def make_identities(core: Core, role_finder: "Authenticator | None" = None) -> Identities:
     """Return the authentication parts; raises SettingFault. A given `role_finder` replaces the configured providers."""
-    # The limit is set with that of large frames before CONNECTED (`client_services.py`).
+    config, loop, counters, log = core.config, core.loop, core.counters, core.log.of("auth")
+    # The limit is set with that of large frames before CONNECTED (`proxy/clients/services.py`).
     memory = AsyncSemaphore(
         "kept credentials", 0, max_queue=0, timeout_seconds=0, clock=loop, share_by_key=True, kept_of=KEPT_OF
     )
@@ -69,15 +60,15 @@ def make_identities(
         config.broker_client_authentication_plugin,
         config.broker_client_authentication_parameters,
         lambda error: counters.internal_error(error, "broker credentials"),
-        loop_budget,
+        core.loop_budget,
     )
     if (missing := missing_secret(config)) is not None:
         log.warning("brokers will refuse this proxy: it has no credentials", key=missing.key, detail=missing.problem)
-    versions = Versions(proxy_version=NAME, server_version=f"-{NAME}")
+    versions = Versions(proxy_version=NAME, server_version=SERVER_VERSION)
     authenticator, clients = None, None
     if config.authentication_enabled:
         if role_finder is None:
-            role_finder = authenticator = _authenticator(config, loop, loop_budget, counters, log)
+            role_finder = authenticator = _authenticator(core)
         clients = ClientAuthentication(loop, role_finder, CheckSettings.of(config), holders, log, time.time)
     return Identities(
         names=DisplayNames(ANONYMIZERS[config.authentication_role_logging_anonymizer]),
@@ -101,9 +92,7 @@ def missing_secret(config: Config) -> SettingFault | None:
     return None
 
 
-def _authenticator(
-    config: Config, loop: asyncio.AbstractEventLoop, loop_budget: LoopBudget, counters: Counters, log: Logger
-) -> "Authenticator":
+def _authenticator(core: Core) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
     from proxy.auth.authenticator import AuthContext
     from proxy.auth.providers.registry import build_authenticator
@@ -111,11 +100,11 @@ def _authenticator(
     from proxy.auth.signature_turns import SignatureTurns
 
     context = AuthContext(
-        clock=loop,
+        clock=core.loop,
         now=time.time,
-        counters=counters,
-        log=log,
-        crashed=lambda error: counters.internal_error(error, "authentication"),
-        turns=SignatureTurns(loop, loop_budget),
+        counters=core.counters,
+        log=core.log.of("auth"),
+        crashed=lambda error: core.counters.internal_error(error, "authentication"),
+        turns=SignatureTurns(core.loop, core.loop_budget),
     )
-    return build_authenticator(AuthenticationSettings.of(config), context)
+    return build_authenticator(AuthenticationSettings.of(core.config), context)

@@ -6,24 +6,19 @@ counted for clients that join while a throttle is enabled; those that joined bef
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxy.app.identities import Identities
-from proxy.app.list_memory import ListMemory
-from proxy.app.metrics.counters import Counters
-from proxy.app.ports import ClientPorts
-from proxy.app.sockets import Sockets
+from proxy.brokers.side import BrokerSide
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
-from proxy.core.log import Logger
+from proxy.config.core import Core
 from proxy.core.process_memory import SYSTEM_PATHS
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
-from proxy.overload.bounds import RECEIVED_BYTES
+from proxy.overload.counters import OverloadCounters
 from proxy.relay.engines import RelayEngines
-from proxy.relay.topic_slots import TopicSlots
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.recorder import Recorder
 
 if TYPE_CHECKING:
@@ -39,34 +34,26 @@ READ_SECONDS: Final = 2.0
 NAME: Final = "overload"
 
 
-@dataclass(frozen=True, slots=True)
-class OverloadSources:
-    """The parts of the proxy that overload control reads; `recorder` is None without an event log."""
-
-    loop: asyncio.AbstractEventLoop
-    counters: Counters
-    sessions: Sessions
-    memory: ListMemory
-    identities: Identities
-    sockets: Sockets
-    log: Logger
-    recorder: Recorder | None
-    engines: RelayEngines
-    ports: ClientPorts
-
-    @property
-    def slots(self) -> TopicSlots:
-        """Return the topics that clients produce to; without the extension nobody asks."""
-        assert self.engines.slots is not None
-        return self.engines.slots
-
-
 class OverloadSwitch:
     """Overload control as long as a throttle is enabled; `control` is None otherwise."""
 
-    def __init__(self, sources: OverloadSources) -> None:
-        self._sources = sources
-        self._scope = TaskScope(lambda error: sources.counters.internal_error(error, NAME))
+    def __init__(
+        self,
+        core: Core,
+        sessions: Sessions,
+        memory: ListMemory,
+        engines: RelayEngines,
+        side: BrokerSide,
+        recorder: Recorder | None,
+    ) -> None:
+        self._core = core
+        self._sessions = sessions
+        self._memory = memory
+        self._engines = engines
+        self._side = side
+        self._recorder = recorder
+        self.counters = OverloadCounters(core.counters)
+        self._scope = TaskScope(lambda error: core.counters.internal_error(error, NAME))
         self._weights: RelayWeights | None = None
         self._is_closed = False
         self.control: OverloadControl | None = None
@@ -80,10 +67,9 @@ class OverloadSwitch:
         if self._is_closed:
             # Keys may change during a drain, in which producers have to come to their end.
             return
-        sources, settings = self._sources, overload_settings(config)
-        if (slots := sources.engines.slots) is not None:
+        settings = overload_settings(config)
+        if (slots := self._engines.slots) is not None:
             slots.enabled = settings is not None
-        sources.ports.bound_received(RECEIVED_BYTES if config.throttle_acts else 0)
         if settings is None:
             self._end()
             return
@@ -96,15 +82,13 @@ class OverloadSwitch:
         from proxy.overload.relay_weights import RelayWeights
 
         longest = settings.threshold.max_pause_seconds
-        self._weights = RelayWeights(
-            sources.sessions.all_relays, sources.counters.overload, longest, sources.engines.received_memory
-        )
-        self.control = OverloadControl(self._sources.loop, settings, self._parts(config))
+        self._weights = RelayWeights(self._sessions.all_relays, self.counters, longest, self._engines.received_memory)
+        self.control = OverloadControl(self._core.loop, settings, self._parts(config))
         self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
         """Free the slots of topics that nobody sends to, and weigh all relays while a throttle is enabled."""
-        if (slots := self._sources.engines.slots) is not None:
+        if (slots := self._engines.slots) is not None:
             slots.close_unused(now)
         if self._weights is not None:
             await self._weights.sweep(partial(asyncio.sleep, 0))
@@ -126,7 +110,7 @@ class OverloadSwitch:
         if weights is not None:
             weights.forget()
         if control is not None:
-            self._sources.counters.overload.view = None
+            self.counters.view = None
             self._ended = control
             self._scope.start(self._closed(control))
 
@@ -141,31 +125,32 @@ class OverloadSwitch:
         from proxy.overload.machine_memory import MachineMemory
         from proxy.overload.parts import OverloadParts
 
-        sources = self._sources
+        # Without the extension no throttle can be enabled.
+        assert self._engines.slots is not None
         return OverloadParts(
-            relays=sources.sessions.all_relays,
-            rates=sources.slots,
+            relays=self._sessions.all_relays,
+            rates=self._engines.slots,
             memory=MachineMemory(
                 is_sidecar=config.proxy_role == "sidecar",
                 socket_bytes=self._socket_bytes,
                 paths=self.memory_paths,
             ),
-            brokers=_questions(config, sources),
+            brokers=_questions(config, self._side),
             owners=self.owners,
-            off_loop=OneAtATime(sources.loop.time).call,
-            counters=sources.counters.overload,
-            log=sources.log,
-            record=_record(sources.recorder),
+            off_loop=OneAtATime(self._core.clock).call,
+            counters=self.counters,
+            log=self._core.log.of("overload"),
+            record=_record(self._recorder),
         )
 
     def _socket_bytes(self) -> int:
-        return sum(self._sources.engines.weighed)
+        return sum(self._engines.weighed)
 
     def owners(self) -> "OwnerBytes":
         """Return whose bytes the memory of relays and lists holds."""
         from proxy.overload.samples import OwnerBytes
 
-        limiter, sockets = self._sources.memory.limiter, self._sources.engines.weighed
+        limiter, sockets = self._memory.limiter, self._engines.weighed
         held = (0, 0) if self._weights is None else self._weights.held
         received = (0, 0) if self._weights is None else self._weights.received
         # A socket has bytes of both directions: a broker's receive queue is on its way to clients. The sums are of
@@ -223,17 +208,15 @@ class OneAtATime:
             raise TimeoutError(f"no answer within {READ_SECONDS:g} s") from None
 
 
-def _questions(config: Config, sources: OverloadSources) -> "BrokerQuestions | None":
+def _questions(config: Config, side: BrokerSide) -> "BrokerQuestions | None":
     from proxy.web.forward.settings import WebTargets
 
     urls = WebTargets.of(config).brokers
     if not urls:
         return None
-    from proxy.brokers.admin_port import AdminPort
     from proxy.overload.broker_questions import BrokerQuestions
 
-    tls = sources.sockets.tls_files.broker_client if config.tls_enabled_with_broker else None
-    return BrokerQuestions(urls, AdminPort(sources.identities.own, tls, sources.sockets.load_connector))
+    return BrokerQuestions(urls, side.admin_port)
 
 
 def _record(recorder: Recorder | None) -> "Record | None":

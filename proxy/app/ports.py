@@ -1,19 +1,17 @@
 """The ports for Pulsar clients: plain, with TLS, a Unix socket, and ports that each lead to a fixed broker."""
 
-import asyncio
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from protocol.proxy_header import ProxyHeader
-from proxy.app.sockets import Sockets
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.listener import Listener
 from proxy.clients.sessions import Sessions
 from proxy.config.config import Config
-from proxy.core.counters import Counters
-from proxy.core.log import Logger
+from proxy.config.core import Core
 from proxy.core.version import VERSION
 from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.proxy_headers import HeaderWaits
@@ -37,26 +35,21 @@ class ClientPorts:
 
     def __init__(
         self,
-        config: Config,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         sockets: Sockets,
         sessions: Sessions,
-        counters: Counters,
         threads: RelayThreads,
-        log: Logger,
         make_client: MakeClient,
     ) -> None:
+        self._core = core
         self._listening = sockets.listening
-        self._config = config
-        self._loop = loop
         self._sockets = sockets
         self._sessions = sessions
-        self._counters = counters
-        self._log = log
+        self._log = core.log.of("clients")
         self._threads = threads
         self._make_client = make_client
         self._listeners: list[Listener] = []
-        self._waits = HeaderWaits(counters)
+        self._waits = HeaderWaits(core.counters)
         # The openers of the sockets of each port, and the listeners that accept from them, in the same order.
         self._ports: list[tuple[Callable[[], list[socket.socket]], list[Listener]]] = []
         self._arrivals: list[Arrivals] = []
@@ -69,7 +62,7 @@ class ClientPorts:
 
     def open(self) -> None:
         """Listen on the configured ports; raises OSError if a port cannot be bound."""
-        config = self._config
+        config = self._core.config
         if config.service_port is not None:
             self.port = self._open(config.service_port, tls=False)
         if config.service_port_tls is not None:
@@ -85,7 +78,7 @@ class ClientPorts:
 
     def log_ports(self) -> None:
         """Log where clients are accepted, and how many threads relay them."""
-        config, threads, log = self._config, self._threads, self._log
+        config, threads, log = self._core.config, self._threads, self._log
         host = ",".join(config.bind_address)
         runs = {"version": VERSION, "relay_threads": threads.count, "relay_threads_reason": threads.reason}
         if self.port:
@@ -148,7 +141,7 @@ class ClientPorts:
             await arrivals.close()
 
     def _open(self, port: int, *, tls: bool, target: str = "") -> int:
-        config = self._config
+        config = self._core.config
         key = Config.service_port_tls if tls else Config.service_port
         purpose = PortPurpose(Config.http_lookup_ports.name if target else key.name, target, tls)
         opened = self._listening.listen(config.bind_address, port, purpose, ACCEPT_BACKLOG)
@@ -176,13 +169,13 @@ class ClientPorts:
         """
         first = len(self._listeners)
         balancers = None
-        if self._config.ha_proxy_protocol_enabled:
-            balancers = TrustedBalancers(self._config.trusted_load_balancer_ip_addresses)
+        if self._core.config.ha_proxy_protocol_enabled:
+            balancers = TrustedBalancers(self._core.config.trusted_load_balancer_ip_addresses)
         for listening in opened:
             listener = Listener(
-                self._loop,
+                self._core.loop,
                 self._sessions,
-                self._counters,
+                self._core.counters,
                 self._log,
                 self._sockets.options,
                 lambda address, header: self._make_client(address, header, target),
@@ -206,12 +199,12 @@ class ClientPorts:
             return client
 
         return Arrivals(
-            self._loop,
+            self._core.loop,
             self._sockets.tls,
             self._sockets.tls_files.server,
-            self._config.max_concurrent_tls_handshakes,
+            self._core.config.max_concurrent_tls_handshakes,
             became_client,
             self._sessions.ended,
-            self._counters,
+            self._core.counters,
             self._log,
         )

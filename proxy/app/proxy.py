@@ -8,55 +8,54 @@ import asyncio
 import importlib
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
-from protocol.proxy_header import ProxyHeader
-from proxy.app.broker_side import BrokerSide, DialSettings, TargetLists
-from proxy.app.client_services import ClientParts, client_services, limit_handshakes, make_recorder
+from proxy.app.broker_side import make_broker_side
+from proxy.app.client_services import make_recorder, request_services
 from proxy.app.cycles import CycleCollection
 from proxy.app.identities import make_identities
 from proxy.app.lifecycle import Phase
-from proxy.app.list_memory import ListMemory, MemorySettings
-from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_APPLIED_AT, CONTROLLER_AGES, BudgetLine, Counters
+from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONTROLLER_AGES, MemoryBudget
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
 from proxy.app.metrics.reading import MetricSources
-from proxy.app.overload import NAME, OverloadSources, OverloadSwitch, overload_settings
+from proxy.app.overload import NAME, OverloadSwitch, overload_settings
 from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
 from proxy.app.reload import LivePart
 from proxy.app.secret_modes import warn_of_open_secrets
-from proxy.app.sockets import Sockets
 from proxy.brokers.pool import PoolLimits
+from proxy.brokers.side import DialSettings, TargetLists
+from proxy.brokers.sockets import Sockets
 from proxy.clients.connection import ClientConnection
 from proxy.clients.connection_log import ConnectionLog
-from proxy.clients.services import ClientLimits
+from proxy.clients.services import ClientLimits, ClientServices
 from proxy.clients.sessions import SessionLimits, Sessions
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.keys.log_components import COMPONENTS
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.log_level import LogLevels
 from proxy.core.loop_budget import LoopBudget
-from proxy.core.native import native
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.send_buffers import SendSettings
-from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.relay.engines import RelayEngines
+from proxy.net.write_watch import WriteLimits
+from proxy.overload.bounds import RECEIVED_BYTES
+from proxy.relay.direct_mode import DirectMode
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.watch_limits import WatchLimits, WatchSettings
-from proxy.requests.topic_lists import unproven
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
+from proxy.requests.topic_lists.memory import ListMemory, MemorySettings
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.recorder import RecorderSettings
-from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.tenants import TenantTracker
-from proxy.telemetry.usage import UsageTracker
+from proxy.telemetry.events.reports import Reports
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
@@ -69,7 +68,6 @@ if TYPE_CHECKING:
     from proxy.app.memory.nodes import Node
     from proxy.app.metrics.export import OtlpExport
     from proxy.auth.authenticator import Authenticator
-    from proxy.net.spill.spill import ListSpill
     from proxy.telemetry.events.log import EventLog
     from proxy.web.port import WebPort
 
@@ -87,57 +85,73 @@ class Proxy:
         event_sink: EventSink | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.config = config
-        self.pending: Mapping[str, str] = {}
-        self.phase = Phase.SERVING
-        self.readiness = Readiness(loop.time)
-        self.log, self.loop = log, loop
         counters = self.counters = Counters(self._report)
-        loop_budget = LoopBudget(loop, time.perf_counter)
-        self.identities = make_identities(config, loop, loop_budget, counters, log.of("auth"), role_finder)
-        self.tenants = TenantTracker()
-        self.usage = UsageTracker(loop, names=self.identities.names, tenants=self.tenants)
-        self.refusals = RefusalLog(log.of("requests"), loop, names=self.identities.names)
-        self._rates = Rates()
+        core = self.core = Core(loop, config, counters, log, LoopBudget(loop, time.perf_counter))
+        self.log, self.loop = log, loop
+        # What is shared by all connections, and who they belong to.
+        self.sockets = Sockets(core)
+        self.identities = make_identities(core, role_finder)
+        names = self.identities.names
+        self.memory = ListMemory(core)
+        # What operators see of clients.
         self.log_levels = LogLevels(log, loop, COMPONENTS, config.log_level, config.component_levels)
-        self.relay_log = RelayLog(log.of("relay"), loop.time, int(config.proxy_log_level))
-        self.memory = ListMemory(config, loop)
-        counters.show(unproven.HELD_BYTES, lambda: self.memory.unproven.shares.held)
-        counters.show(unproven.WAITING, lambda: self.memory.unproven.waiting)
-        self.sockets = Sockets(config, loop, loop_budget, counters, log.of("net"))
-        self.connection_log = ConnectionLog(log.of("connections"), self.identities.names, config.connection_log_percent)
-        self.sessions = self._sessions()
-        self.broker_side = BrokerSide(config, loop, self.sockets, self.identities, counters, log.of("brokers"))
+        self.relay_log = RelayLog(log.of("relay"), core.clock, int(config.proxy_log_level))
+        self.connection_log = ConnectionLog(log.of("connections"), names, config.connection_log_percent)
         self.event_log = self._event_log()
-        self.watch_limits = WatchLimits.of(config, self.memory.limiter.direct, counters)
-        self.relay_engines = self._relay_engines()
-        self.broker_queues = self._broker_queues()
         sink = self.event_log.sink if event_sink is None and self.event_log is not None else event_sink
-        recorder = make_recorder(config, loop, self.memory, self.broker_queues, counters, sink)
-        self.recorder = self.watch_limits.recorder = recorder
-        self.writes = self._write_watch()
-        self.writes.most_owed = self.memory.unproven.most_owed
-        self.spill = self._spill()
-        if self.spill is not None:
-            self.writes.disk = self.memory.unproven.shares.disk = self.spill.space
-        self.live = RuntimeSettings(self, log, self.log_levels, self.relay_log, self.sessions.all_relays)
-        # The process that handles signals for this proxy; None if the proxy is embedded in another program.
-        self.process: ProcessControl | None = None
-        self.services = client_services(self._client_parts())
+        self.reports = Reports(core, names, make_recorder(core, self.memory, sink))
+        # The clients, and the brokers.
+        self.sessions = Sessions(core, SessionLimits.of(config), self.connection_log)
+        self.broker_side = make_broker_side(core, self.sockets, self.identities)
+        # Relays.
+        self.watch_limits = WatchLimits.of(core, self.memory.limiter.direct, self.reports.recorder)
+        self.relay_engines = make_engines(
+            core, self.sockets, self.watch_limits, self.relay_log, self._thread_died, self.sessions.relay_origins
+        )
+        # What serves clients, and where they come in.
+        self.services = ClientServices(
+            core,
+            self.sockets,
+            self.memory,
+            self.sessions,
+            request_services(core, self.memory, self.sockets.pump, self.broker_side, self.reports),
+            DirectMode(core, self.sockets, self.broker_side, self.relay_engines),
+            self.identities.clients,
+        )
+        self.client_ports = ClientPorts(
+            core, self.sockets, self.sessions, self.relay_engines.threads, partial(ClientConnection, self.services)
+        )
+        self.overload = OverloadSwitch(
+            core, self.sessions, self.memory, self.relay_engines, self.broker_side, self.reports.recorder
+        )
+        # What operators ask: the web ports and exports are made at the start.
+        self.phase = Phase.SERVING
+        self.readiness = Readiness(core.clock, self.sessions.accepting)
+        self.budget = MemoryBudget()
+        self.live = RuntimeSettings(
+            core, self.log_levels, self.relay_log, self.sessions.all_relays, self._compute_budget
+        )
+        self._rates = Rates()
         self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
         self.admin_port = 0
-        self.client_ports = self._client_ports()
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
-        self.overload = self._overload()
         self.web: WebPort | None = None
         self.export: OtlpExport | None = None
+        # The process that handles signals for this proxy; None if the proxy is embedded in another program.
+        self.process: ProcessControl | None = None
+        # Clocks.
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
         self._lag = LoopLag(loop)
         self._exporting = export_wanted(os.environ, log)
-        counters[CONFIG_APPLIED_AT].value = self._created = time.time()
+        self._created = time.time()
         counters[CONFIG_ACCEPTED].value = 1.0
         self._started_at = self._ticked_at = loop.time()
         self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
         counters.show(CONTROLLER_AGES, self._controller_ages)
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.core.config
 
     @property
     def port(self) -> int:
@@ -159,12 +173,13 @@ class Proxy:
         """The plain web port; 0 until it is open, or if it is not configured."""
         return 0 if self.web is None else self.web.port or 0
 
-    async def start(self, *, control: bool = True) -> None:
+    async def start(self, process: ProcessControl | None = None, *, control: bool = True) -> None:
         """Listen on all ports and start all background tasks; raises OSError if a port cannot be bound.
 
+        `process` handles signals for this proxy; None if the proxy is embedded in another program.
         `control`: listen for control, too, where another process may have to leave first.
         """
-        config = self.config
+        config, self.process = self.config, process
         if self.relay_engines.native is not None:
             self.relay_engines.native.start()
         self.client_ports.open()
@@ -179,8 +194,7 @@ class Proxy:
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
-        if config.has_web_port:
-            await in_thread(lambda: self.compute_budget(self.config), "budget", None)  # before anybody can ask for it
+        await in_thread(self._compute_budget, "budget", None)  # before anybody can ask for it
         self.admin_port = self.admin.open(config, self.log)
         if control:
             self.open_control()
@@ -188,8 +202,9 @@ class Proxy:
             await self._start_web()
         for place in self.sockets.listening.close_unused():
             self.log.warning("a listening socket that was handed over is not used", address=place)
-        self._renew_budget(self.config)
-        self.overload.apply(self.config)
+        self._log_budget()
+        self.client_ports.bound_received(_received_bytes(config))
+        self.overload.apply(config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 
@@ -202,24 +217,22 @@ class Proxy:
         if control is not None:
             self.admin.accept_at(control)
 
-    def compute_budget(self, config: Config) -> None:
-        """Compute the worst case of all memory under a configuration."""
+    def _compute_budget(self) -> bool:
+        """Compute the worst case of all memory; return whether it is another than before."""
         from proxy.app.memory.budget_report import count_budget
 
-        count_budget(self.counters, config, exports=self._exporting is not None)
+        return count_budget(self.budget, self.config, exports=self._exporting is not None)
 
-    def _budget(self, config: Config) -> Sequence[BudgetLine]:
-        """Return the worst case of all memory under a configuration."""
-        from proxy.app.memory.budget import worst_case
-
-        return tuple(worst_case(config, exports=self._exporting is not None))
-
-    def _renew_budget(self, config: Config) -> None:
-        """Compute the worst case of all memory, and log its largest parts, and the memory of container and machine."""
+    def _log_budget(self) -> None:
+        """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
         from proxy.app.memory.budget_report import log_budget
 
-        self.compute_budget(config)
-        log_budget(self.counters, self.log)
+        log_budget(self.budget, self.log)
+
+    def renew_budget(self) -> None:
+        """Compute the worst case of all memory, of which any key may be a part, and log it if it is another."""
+        if self._compute_budget():
+            self._log_budget()
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
@@ -228,10 +241,21 @@ class Proxy:
         from proxy.web.port import start_web
 
         shown = PageSources(
-            self.metric_sources, self.readiness, self.live, self.shown, lambda: self.config,
+            self.metric_sources, self.readiness, self.live, self.shown,
             lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
         )  # fmt: skip
-        self.web = await start_web(web_parts(self._client_parts(), shown, self.client_ports))
+        self.web = await start_web(
+            web_parts(
+                self.core,
+                self.sockets,
+                self.identities,
+                self.memory,
+                self.broker_side,
+                self.reports,
+                shown,
+                self.client_ports,
+            )
+        )
 
     def hand_over(self) -> Path | None:
         """Leave all listening sockets to the process that has them, too; return the new path of the control socket."""
@@ -282,10 +306,10 @@ class Proxy:
         if self.web is not None:
             # Topic lists over HTTP produce events, so the web port closes before the event log.
             await self.web.close()
-        if self.recorder is not None:
-            await self.recorder.flush()
-        if self.spill is not None:
-            await self.spill.close()
+        if self.reports.recorder is not None:
+            await self.reports.recorder.flush()
+        if self.memory.spill is not None:
+            await self.memory.spill.close()
         if self.event_log is not None:
             await self.event_log.close(ends - self.loop.time())
         await self.broker_side.close()
@@ -316,13 +340,6 @@ class Proxy:
         if self.relay_engines.native is not None:
             self.relay_engines.native.abandon()
 
-    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
-        """Replace the configuration in force, and the shown values that wait for a restart (None: unchanged)."""
-        self.config = config
-        if pending is not None:
-            self.pending = pending
-        self.counters[CONFIG_APPLIED_AT].value = time.time()
-
     def live_parts(self) -> Iterator[LivePart[Any]]:
         """Yield the parts that a change of live keys reaches, in the order in which they change."""
         side = self.broker_side
@@ -330,17 +347,17 @@ class Proxy:
         yield LivePart(lambda config: config.connection_log_percent, self.connection_log.apply)
         yield LivePart(lambda config: int(config.proxy_log_level), self.relay_log.set_level)
         yield LivePart(lambda config: (MemorySettings.of(config), TopicListLimits.of(config)), self._apply_lists)
-        if self.recorder is not None:
-            yield LivePart(RecorderSettings.of, self.recorder.apply)
-        yield LivePart(WriteLimits.of, self._apply_writes)
-        if self.spill is not None:
+        if self.reports.recorder is not None:
+            yield LivePart(RecorderSettings.of, self.reports.recorder.apply)
+        yield LivePart(WriteLimits.of, self.memory.writes.apply)
+        if self.memory.spill is not None:
             from proxy.net.spill.spill import SpillSettings
 
-            yield LivePart(SpillSettings.of, self.spill.apply)
+            yield LivePart(SpillSettings.of, self.memory.spill.apply)
         yield LivePart(WatchSettings.of, self.watch_limits.apply)
         yield LivePart(_places_and_seconds, self._apply_requests)
         yield LivePart(lambda config: (ClientLimits.of(config), SessionLimits.of(config)), self._apply_clients)
-        yield LivePart(lambda config: config.handshake_bytes, self._apply_handshakes)
+        yield LivePart(lambda config: config.handshake_bytes, self.services.limit_handshakes)
         yield LivePart(SendSettings.of, self.services.send_buffers.apply)
         yield LivePart(PoolLimits.of, side.pool.apply)
         yield LivePart(DialSettings.of, side.apply_dials)
@@ -351,7 +368,7 @@ class Proxy:
             yield LivePart(WebLimits.of, self.web.apply)
         # Overload control that begins reads keys which need a restart, too.
         yield LivePart(overload_settings, lambda _: self.overload.apply(self.config))
-        yield LivePart(self._budget, lambda _: self._renew_budget(self.config))
+        yield LivePart(_received_bytes, self.client_ports.bound_received)
 
     def _apply_levels(self, settings: tuple[str, Mapping[str, str]]) -> None:
         self.log_levels.configure(*settings)
@@ -360,22 +377,17 @@ class Proxy:
         # The limiter before the lists, which read its limits: a single broker may use a part of the heap limit.
         memory, lists = settings
         self.memory.apply(memory)
+        self.services.frames.follow()
         self.services.requests.topic_lists.apply(lists)
-
-    def _apply_writes(self, limits: WriteLimits) -> None:
-        self.writes.limits = limits
 
     def _apply_requests(self, settings: tuple[int, float]) -> None:
         most, seconds = settings
         self.services.requests.lookups.apply(most, seconds)
         self.services.requests.schemas.apply(seconds)
 
-    def _apply_handshakes(self, limit: int) -> None:
-        limit_handshakes(self.services.handshakes, self.services.authentication, limit)
-
     def _apply_clients(self, settings: tuple[ClientLimits, SessionLimits]) -> None:
-        self.services.limits, sessions = settings
-        self.services.handshakes.timeout_seconds = sessions.handshake_seconds
+        clients, sessions = settings
+        self.services.apply(clients, sessions.handshake_seconds)
         self.services.direct_mode.apply(sessions.read_timeout_seconds)
         self.sessions.apply(sessions)
         self.sockets.hangup.ended.limit(sessions.total)
@@ -401,7 +413,7 @@ class Proxy:
             self._ticked_at = now
 
     def _steps_of_a_second(self) -> Iterator[Callable[[float], Awaitable[None] | None]]:
-        requests, writes = self.services.requests, self.writes
+        requests, writes = self.services.requests, self.memory.writes
         yield self.sessions.tick
         yield self._look_at_threads
         yield self.broker_side.pool.tick
@@ -411,13 +423,13 @@ class Proxy:
         yield self.sockets.hangup.ended.sweep
         yield lambda now: requests.topic_lists.arriving.sweep(now, writes.limits.min_bytes_per_second)
         yield lambda now: requests.schemas.arriving.sweep(now, writes.limits.min_bytes_per_second)
-        yield lambda now: self.refusals.flush()
+        yield lambda now: self.reports.refusals.flush()
         yield self.live.tell
         yield self.relay_log.tick
         yield self._weigh_sockets
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters[ANSWERS])
-        yield self.tenants.turn
+        yield self.reports.tenants.turn
         if self.web is not None:
             yield self.web.tick
 
@@ -446,10 +458,10 @@ class Proxy:
         yield nodes.DIRECT, memory.limiter.direct
         yield nodes.SILENT, memory.unproven.share
         yield nodes.AWAKE, memory.unproven.shares.awake
-        yield nodes.FRAMES, memory.frames
+        yield nodes.FRAMES, services.frames
         yield nodes.HANDSHAKES, services.handshakes
         yield nodes.LOOKUPS, services.requests.lookups.concurrency
-        for queue in self.broker_queues.all().values():
+        for queue in self.memory.queues.all().values():
             yield nodes.ESTIMATES, queue.reservations
             yield nodes.ANSWERS, queue.answers
             yield nodes.UNPROVEN, queue.unproven
@@ -460,8 +472,8 @@ class Proxy:
         """The parts from which metrics are read."""
         memory = self.memory
         return MetricSources(
-            self.counters, self.broker_queues, memory.unproven, memory.heap_waits, memory.direct_waits,
-            self._lag.durations, self.tenants, created=self._created,
+            self.counters, self.memory.queues, memory.unproven, memory.heap_waits, memory.direct_waits,
+            self.budget, self.overload.counters, self._lag.durations, self.reports.tenants, created=self._created,
             held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
             send_memory=self.services.send_buffers.memory, commands=self.services.requests.lookups.request_bytes,
             relays=self.relay_engines, event_log=self.event_log,
@@ -473,8 +485,9 @@ class Proxy:
 
         return top_document(
             TopSources(
-                config=self.config, restart_needed=tuple(self.pending), metrics=self.metric_sources,
-                sessions=self.sessions, usage=self.usage, refusals=self.refusals, rates=self._rates, state=self.phase,
+                core=self.core, metrics=self.metric_sources,
+                sessions=self.sessions, reports=self.reports,
+                rates=self._rates, state=self.phase,
                 brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
                 port=self.client_port, older_clients=self.client_ports.older_clients,
             )
@@ -491,22 +504,6 @@ class Proxy:
 
     # --- parts --------------------------------------------------------------------------------------
 
-    def _client_ports(self) -> ClientPorts:
-        config, sockets, log = self.config, self.sockets, self.log.of("clients")
-        return ClientPorts(
-            config, self.loop, sockets, self.sessions, self.counters, self.relay_engines.threads, log, self._new_client
-        )
-
-    def _sessions(self) -> Sessions:
-        limits = SessionLimits.of(self.config)
-        sessions = Sessions(self.loop, self.counters, self.log.of("clients"), limits)
-        sessions.connection_log = self.connection_log
-        self.readiness.accepting = sessions.accepting
-        return sessions
-
-    def _new_client(self, address: str, header: ProxyHeader | None, target: str) -> ClientConnection:
-        return ClientConnection(self.services, address, header, target)
-
     def _event_log(self) -> "EventLog | None":
         config = self.config
         if not config.event_log_directory and not config.event_log_topic:
@@ -515,55 +512,6 @@ class Proxy:
 
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
         return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
-
-    def _relay_engines(self) -> RelayEngines:
-        log, origins = self.log.of("relay"), self.sessions.relay_origins
-        return make_engines(
-            self.config,
-            native(),
-            self.loop,
-            self.sockets,
-            self.counters,
-            self.watch_limits,
-            self.relay_log,
-            log,
-            self._thread_died,
-            origins,
-        )
-
-    def _spill(self) -> "ListSpill | None":
-        if not self.config.topic_list_spill_directory:
-            return None
-        from proxy.net.spill.spill import make_spill
-
-        return make_spill(self.config, self.loop, lambda: self.writes.short, self.counters, self.log.of("net"))
-
-    def _broker_queues(self) -> BrokerQueues:
-        memory = self.memory
-        return BrokerQueues(self.loop, memory.limiter, TopicListLimits.of(self.config))
-
-    def _write_watch(self) -> WriteWatch:
-        memory, limits, log = self.memory, WriteLimits.of(self.config), self.log.of("net")
-        return WriteWatch(memory.unproven, self.broker_queues, memory.waiters_served, self.counters, limits, log)
-
-    def _overload(self) -> OverloadSwitch:
-        memory, sockets, counters = self.memory, self.sockets, self.counters
-        ports, engines = self.client_ports, self.relay_engines
-        identities, log, recorder = self.identities, self.log.of("overload"), self.recorder
-        return OverloadSwitch(
-            OverloadSources(
-                self.loop, counters, self.sessions, memory, identities, sockets, log, recorder, engines, ports
-            )
-        )
-
-    def _client_parts(self) -> ClientParts:
-        return ClientParts(
-            config=self.config, loop=self.loop, counters=self.counters, identities=self.identities,
-            memory=self.memory, sockets=self.sockets, sessions=self.sessions, broker_side=self.broker_side,
-            broker_queues=self.broker_queues, usage=self.usage, refusals=self.refusals,
-            relay_engines=self.relay_engines, writes=self.writes, log=self.log.of("clients"), spill=self.spill,
-            recorder=self.recorder,
-        )  # fmt: skip
 
     def _admin_sources(self) -> AdminSources:
         memory = self.memory
@@ -582,10 +530,15 @@ class Proxy:
             phase=lambda: self.phase,
             process=lambda: self.process,
             listening=self.sockets.listening,
-            budget_bytes=lambda: self.counters.budget_bytes,
+            budget_bytes=lambda: self.budget.total_bytes,
         )
 
 
 def _places_and_seconds(config: Config) -> tuple[int, float]:
     """Return how many lookup-mode requests there may be, and the time limit of each."""
     return config.max_concurrent_lookup_requests, config.seconds(Config.topic_list_request_timeout_millis)
+
+
+def _received_bytes(config: Config) -> int:
+    """Return the bound of the kernel's receive buffer of clients; 0: the kernel's choice."""
+    return RECEIVED_BYTES if config.throttle_acts else 0

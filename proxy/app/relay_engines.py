@@ -1,15 +1,12 @@
 """Build the relay engine of a proxy: the native one, or the small one without the extension."""
 
-import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from proxy.app.processors import usable_processors
-from proxy.app.sockets import Sockets
-from proxy.config.config import Config
-from proxy.core.counters import Counters
-from proxy.core.log import Logger
-from proxy.core.native import NativeExtension
+from proxy.brokers.sockets import Sockets
+from proxy.config.core import Core
+from proxy.core.native import native
 from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
 from proxy.relay.relay_crowds import RelayCrowds
@@ -23,20 +20,17 @@ if TYPE_CHECKING:
 
 
 def make_engines(
-    config: Config,
-    extension: NativeExtension,
-    loop: asyncio.AbstractEventLoop,
+    core: Core,
     sockets: Sockets,
-    counters: Counters,
     watch: WatchLimits,
     relay_log: RelayLog,
-    log: Logger,
     on_died: Callable[[int], None],
     origins: RelayCrowds,
 ) -> RelayEngines:
     """Return the engine; its threads are not started yet."""
+    config, loop, counters, log, extension = core.config, core.loop, core.counters, core.log.of("relay"), native()
     threads = choose_threads(config, extension, usable_processors())
-    unsent, budget = config.relay_unsent_bytes, sockets.loop_budget
+    unsent, budget = config.relay_unsent_bytes, core.loop_budget
     if config.without_extension:
         from proxy.relay.small_relay import SmallEngine
 
@@ -59,7 +53,7 @@ def make_engines(
         limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
         return cast("RelayEngine", module.RelayEngine(*limits, slots.books, narrow_windows))
 
-    native = NativeEngine(
+    engine = NativeEngine(
         loop,
         make_pairs,
         budget,
@@ -73,10 +67,10 @@ def make_engines(
         relay_log,
         config.relay_pool_bytes,
     )
-    engines = RelayEngines(native, native, slots, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)
+    engines = RelayEngines(engine, engine, slots, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)
     if config.relay_socket_bytes:
         found = SocketBound(
-            config.relay_socket_bytes, engines.set_tight, native.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
+            config.relay_socket_bytes, engines.set_tight, engine.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
         )
         engines.bound = found
     return engines

@@ -9,19 +9,20 @@ Keys that need a restart keep their value until then.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from proxy.app.lifecycle import Phase
 from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_RELOADS
 from proxy.config.config import Config, ConfigError
+from proxy.config.core import Core
 from proxy.config.keys.authentication import AUTHENTICATION
 from proxy.config.keys.brokers import TARGETS
 from proxy.config.keys.key import Key
 from proxy.config.keys.tls import TLS
 from proxy.config.page import pending_values
-from proxy.core.counters import Counters
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
@@ -55,22 +56,14 @@ class LivePart(Generic[S]):
 class Reloadable(Protocol):
     """A proxy as far as a reload sees it."""
 
-    config: Config
+    core: Core
     phase: Phase
-
-    @property
-    def pending(self) -> Mapping[str, str]:
-        """Shown values that wait for a restart, by key."""
-
-    @property
-    def counters(self) -> Counters:
-        """Where reloads and internal errors are counted."""
 
     def live_parts(self) -> Iterable[LivePart[Any]]:
         """Return the parts that a change of live keys reaches, in the order in which they change."""
 
-    def take_config(self, config: Config, pending: Mapping[str, str] | None = None) -> None:
-        """Replace the configuration in force, and what waits for a restart (None: unchanged)."""
+    def renew_budget(self) -> None:
+        """Compute the worst case of all memory, of which any key may be a part, and log it if it is another."""
 
     def files_may_have_changed(self) -> None:
         """Check the files of certificates soon."""
@@ -81,16 +74,17 @@ def apply(proxy: Reloadable, newer: Config, log: Logger) -> ReloadReport:
 
     Raises ConfigError, before any change. A part that fails is an internal error; the other parts are applied anyway.
     """
-    old = proxy.config
+    core, old = proxy.core, proxy.core.config
     differing = list(old.differences(newer))
     config = old.adopt(newer)
-    proxy.take_config(config, pending_values(config, newer))
+    core.take(config, pending_values(config, newer))
     changed = [key for key in differing if key.dynamic]
-    for part in proxy.live_parts():
+    steps: list[Callable[[], None]] = [partial(part.change, old, config) for part in proxy.live_parts()]
+    for step in [*steps, proxy.renew_budget]:
         try:
-            part.change(old, config)
+            step()
         except Exception as error:
-            proxy.counters.internal_error(error, "reload")
+            core.counters.internal_error(error, "reload")
     report = ReloadReport(
         "applied",
         changed=tuple(KeyChange(key.name, _shown(key, old), _shown(key, config)) for key in changed),
@@ -126,7 +120,7 @@ class LiveChanges:
 
     def set(self, name: str, text: str, seconds: float | None) -> KeyChange:
         """Change a key for `seconds`, or until the next reload if None; raise ConfigError."""
-        proxy, old = self._proxy, self._proxy.config
+        core, old = self._proxy.core, self._proxy.core.config
         key = next((key for key in old.keys() if key.name == name and key.dynamic), None)  # noqa: SIM118
         if key is not None and (key in NOT_LIVE or key.section in NOT_LIVE_SECTIONS or key.secret):
             raise ConfigError([old.live_fault(key, text, "a change in the configuration, and a reload")], [])
@@ -141,7 +135,7 @@ class LiveChanges:
         if seconds is not None:
             timer = asyncio.get_running_loop().call_later(seconds, self._end, key)
             self._ends[name] = timer, before
-        return KeyChange(name, _shown(key, old), _shown(key, proxy.config))
+        return KeyChange(name, _shown(key, old), _shown(key, core.config))
 
     def close(self) -> None:
         """Forget the ends of all changes."""
@@ -151,19 +145,20 @@ class LiveChanges:
 
     def _end(self, key: Key[Any]) -> None:
         _, before = self._ends.pop(key.name)
-        if self._proxy.config.origin(key) != "live" or self._proxy.phase is Phase.CLOSING:
+        if self._proxy.core.config.origin(key) != "live" or self._proxy.phase is Phase.CLOSING:
             return
         try:
-            self._take(self._proxy.config.with_source_of(key, before))
+            self._take(self._proxy.core.config.with_source_of(key, before))
         except ConfigError as error:
             self._log.error("a live change could not be taken back", key=key.name, detail=str(error))
             return
-        self._log.warning("a live change has ended", key=key.name, new=_shown(key, self._proxy.config))
+        self._log.warning("a live change has ended", key=key.name, new=_shown(key, self._proxy.core.config))
 
     def _take(self, newer: Config) -> None:
-        pending = self._proxy.pending
+        core = self._proxy.core
+        pending = core.pending
         apply(self._proxy, newer, self._log)
-        self._proxy.take_config(self._proxy.config, pending)
+        core.take(core.config, pending)
 
 
 class ConfigUnreadable(ProxyError):
@@ -190,7 +185,7 @@ class Reloader:
         self._proxy = proxy
         self._load = load
         self._log = log
-        self._scope = TaskScope(lambda error: proxy.counters.internal_error(error, "reload"))
+        self._scope = TaskScope(lambda error: proxy.core.counters.internal_error(error, "reload"))
         self._asked = False
         self._running = False
         # Callers that wait for the report of the next reload.
@@ -246,7 +241,7 @@ class Reloader:
                 waiter.set_result(report)
 
     async def _reload(self) -> ReloadReport:
-        reloads = self._proxy.counters[CONFIG_RELOADS]
+        reloads = self._proxy.core.counters[CONFIG_RELOADS]
         try:
             newer = await self._read()
             if self._stopping():
@@ -264,16 +259,16 @@ class Reloader:
             self._log.error(REFUSED, detail=str(error))
             failed = ReloadReport("refused", reason=f"{REFUSED}: {error}")
             if not isinstance(error, ConfigUnreadable):
-                self._proxy.counters.internal_error(error, "reload")
+                self._proxy.core.counters.internal_error(error, "reload")
         else:
             reloads["applied"] += 1
-            self._proxy.counters[CONFIG_ACCEPTED].value = 1.0
+            self._proxy.core.counters[CONFIG_ACCEPTED].value = 1.0
             for warning in newer.warnings:
                 self._log.warning("configuration", detail=str(warning))
-            self._log.info("configuration reloaded", keys=list(self._proxy.pending))
+            self._log.info("configuration reloaded", keys=list(self._proxy.core.pending))
             return report
         reloads["refused"] += 1
-        self._proxy.counters[CONFIG_ACCEPTED].value = 0.0
+        self._proxy.core.counters[CONFIG_ACCEPTED].value = 0.0
         return failed
 
     def _refuse(self, error: ConfigError) -> None:
@@ -291,7 +286,7 @@ class Reloader:
     def _stopping(self) -> bool:
         if self._proxy.phase is Phase.SERVING:
             return False
-        self._proxy.counters[CONFIG_RELOADS]["ignored"] += 1
+        self._proxy.core.counters[CONFIG_RELOADS]["ignored"] += 1
         self._log.warning("reload ignored: the proxy is stopping")
         return True
 

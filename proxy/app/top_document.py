@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Final
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
 from protocol.host_port import host_port
-from proxy.app.metrics.counters import CONFIG_APPLIED_AT, CONFIG_RELOADS
+from proxy.app.metrics.counters import CONFIG_RELOADS
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.brokers.pool import CONNECTIONS
 from proxy.clients import listener, sessions
 from proxy.clients.requests import ASKED
 from proxy.clients.sessions import Sessions
-from proxy.config.config import Config
+from proxy.config.core import CONFIG_APPLIED_AT, Core
 from proxy.core.counters import DISCONNECTS, Declared, Numbers
 from proxy.core.process_memory import (
     container_limit_bytes,
@@ -33,8 +33,8 @@ from proxy.net.spill import moves, read_back, space, spill
 from proxy.overload.samples import OTHER_TOPICS
 from proxy.relay.threads import NO_THREADS
 from proxy.requests.topic_lists.service import ANSWERS
+from proxy.telemetry.events.reports import Reports
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from proxy.telemetry.refusals import RefusalLog
 from proxy.telemetry.usage import HALF_LIFE_SECONDS, Usage, UsageTracker
 from proxy.web.admin.rates import Rates
 
@@ -52,12 +52,10 @@ _WATCH_METRICS: Final = "pulsar_proxy_watch_"
 class TopSources:
     """The parts of the proxy that the document shows."""
 
-    config: Config
-    restart_needed: tuple[str, ...]
+    core: Core
     metrics: MetricSources
     sessions: Sessions
-    usage: UsageTracker
-    refusals: RefusalLog
+    reports: Reports
     rates: Rates
     state: str
     brokers: Sequence[Mapping[str, object]]
@@ -89,10 +87,10 @@ def top_document(sources: TopSources) -> Mapping[str, object]:
         "relays": _relays(metrics),
         "overload": _overload(metrics),
         "watches": _watches(metrics),
-        "usage": _usage(sources.usage),
-        "refusals": [asdict(refusal) for refusal in reversed(sources.refusals.recent)],
-        "config": {key.name: text for key, text, _ in sources.config.items()},
-        "restart_needed": list(sources.restart_needed),
+        "usage": _usage(sources.reports.usage),
+        "refusals": [asdict(refusal) for refusal in reversed(sources.reports.refusals.recent)],
+        "config": {key.name: text for key, text, _ in sources.core.config.items()},
+        "restart_needed": list(sources.core.pending),
     }
 
 
@@ -104,8 +102,8 @@ def _proxy(sources: TopSources) -> Mapping[str, object]:
         "relay_threads": threads.count,
         "relay_threads_reason": threads.reason,
         "pid": os.getpid(),
-        "cluster": sources.config.cluster_name,
-        "address": host_port(sources.config.bind_address[0], sources.port),
+        "cluster": sources.core.config.cluster_name,
+        "address": host_port(sources.core.config.bind_address[0], sources.port),
         "state": sources.state,
         "accepting": not sources.sessions.accepting.paused,
         "uptime_seconds": sources.uptime_seconds,
@@ -119,7 +117,7 @@ def _memory(metrics: MetricSources) -> Mapping[str, object]:
     return {
         "resident_bytes": resident_bytes(metrics.memory),
         "peak_bytes": peak_resident_bytes(metrics.memory),
-        "budget_bytes": metrics.counters.budget_bytes,
+        "budget_bytes": metrics.budget.total_bytes,
         "container_limit_bytes": container_limit_bytes(metrics.memory),
         "machine_bytes": machine_memory_bytes(metrics.memory),
     }
@@ -192,7 +190,7 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
 
 def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
     """Return the state of both throttles; None while none is enabled. A signal that is not known is null."""
-    counters = metrics.counters.overload
+    counters = metrics.overload
     view: OverloadControl | None = counters.view
     if view is None:
         return None

@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
-from proxy.app.client_services import ClientParts
 from proxy.app.identities import Identities
 from proxy.app.memory.budget import summands
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.ports import ClientPorts
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import ASKED
-from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
 from proxy.relay.traffic import RELAY_BYTES
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.service import ANSWERS
+from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
@@ -33,7 +36,7 @@ from proxy.web.ui.minutes import Minutes
 from proxy.web.ui.page import ui_pages
 
 if TYPE_CHECKING:
-    from proxy.net.tls.streams import TlsStreams
+    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,67 +47,51 @@ class PageSources:
     readiness: Readiness
     settings: RuntimeSettings
     top: Callable[[], Mapping[str, object]]
-    config: Callable[[], Config]
     # Each line in which lists wait for memory: those that the statistics of both limiters add up.
     lines: Callable[[], Iterable[AsyncSemaphore]]
 
 
-def web_parts(parts: ClientParts, shown: PageSources, ports: ClientPorts) -> WebParts:
+def web_parts(
+    core: Core,
+    sockets: Sockets,
+    identities: Identities,
+    memory: ListMemory,
+    side: BrokerSide,
+    reports: Reports,
+    shown: PageSources,
+    ports: ClientPorts,
+) -> WebParts:
     """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
-    config, tls_files = parts.config, parts.sockets.tls_files
-    minutes = _minutes(parts, shown.lines)
+    minutes = _minutes(core, memory, shown.lines)
     return WebParts(
-        config=config,
-        pages=_pages(parts, shown, minutes),
-        tick=minutes.tick,
-        direct=parts.memory.limiter.direct,
-        shares=parts.memory.unproven.shares,
-        fairness_keys=parts.memory.fairness_keys,
-        refusals=parts.refusals,
-        usage=parts.usage,
-        writes=parts.writes,
-        validator=parts.broker_side.web_validator,
-        hangup=parts.sockets.hangup,
-        counters=parts.counters,
-        log=parts.log.of("web"),
-        lookups=lookup_ports(parts, ports),
-        listening=parts.sockets.listening,
-        withheld=parts.broker_side.gate.withheld,
-        loop_budget=parts.sockets.loop_budget,
-        guard=guard_of(parts.identities),
-        own=parts.identities.own,
-        tls_server=_tls_streams(parts) if config.web_service_port_tls is not None else None,
-        tls_client=tls_files.broker_client if config.tls_enabled_with_broker else None,
-        recorder=parts.recorder,
-        names=parts.identities.names,
+        core,
+        sockets,
+        memory,
+        side,
+        reports,
+        _pages(core, memory, identities, shown, minutes),
+        lookup_ports(core, sockets, side, ports),
+        guard_of(identities),
+        minutes.tick,
     )
 
 
-def _tls_streams(parts: ClientParts) -> "TlsStreams":
-    # Only a port with TLS needs this.
-    from proxy.net.tls.streams import TlsStreams
-
-    sockets, counters, places = parts.sockets, parts.counters, parts.config.max_concurrent_tls_handshakes
-    current = sockets.tls_files.web
-    return TlsStreams(parts.loop, sockets.tls, sockets.shared, current, places, counters, parts.log.of("net"))
-
-
-def lookup_ports(parts: ClientParts, ports: ClientPorts) -> BrokerPorts:
+def lookup_ports(core: Core, sockets: Sockets, side: BrokerSide, ports: ClientPorts) -> BrokerPorts:
     """Return the ports that lookups over HTTP lead to; `ports` opens them, at once those of the process before."""
-    config = parts.config
+    config = core.config
     found = BrokerPorts(
         config.http_lookup_ports,
         ports.open_for_broker,
-        parts.loop.time,
-        parts.log,
+        core.clock,
+        core.log.of("clients"),
         advertised=config.advertised_address,
         loopback=all(map(is_loopback, config.bind_address)),
         tls_to_brokers=config.tls_enabled_with_broker,
         plain_ports=config.service_port is not None,
         tls_ports=config.service_port_tls is not None,
-        known=parts.broker_side.known,
+        known=side.known,
     )
-    for each in parts.sockets.listening.broker_ports:
+    for each in sockets.listening.broker_ports:
         if each.purpose is not None:
             found.reopen(port_of(each.listening), each.purpose.target, tls=each.purpose.tls)
     return found
@@ -118,28 +105,28 @@ def guard_of(identities: Identities) -> Guard | None:
     return Guard(clients, certificates=authenticator is None or "tls" in authenticator.methods)
 
 
-def _pages(parts: ClientParts, shown: PageSources, minutes: Minutes) -> PageTable:
-    config, limiter = parts.config, parts.memory.limiter
+def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSources, minutes: Minutes) -> PageTable:
+    config, limiter = core.config, memory.limiter
     pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, shown.metrics).pieces, shown.readiness)
     for document in shown.settings.documents():
         pages.add(document_page(document, config, pages.renderings))
     seen = UiSources(
         top=shown.top,
         config=shown.settings.config,
-        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in parts.counters.budget}),
+        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.metrics.budget.lines}),
         limiters=(limiter.heap, limiter.direct),
         lines=shown.lines,
-        names=parts.identities.names,
+        names=identities.names,
         minutes=minutes,
     )
-    for page in ui_pages(seen, shown.config):
+    for page in ui_pages(seen, lambda: core.config):
         pages.add(page)
     return pages
 
 
-def _minutes(parts: ClientParts, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
+def _minutes(core: Core, memory: ListMemory, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
     """Return the samples of the last minutes, from numbers that are kept anyway."""
-    counters, memory = parts.counters, parts.memory
+    counters = core.counters
 
     def counts() -> Mapping[str, float]:
         outcomes, asked = counters[ANSWERS], {kind: counters[asked].value for kind, asked in ASKED.items()}

@@ -9,6 +9,7 @@ chooses. Names: `resolver.py`, and `name_queries.py` for who waits. Targets: `ta
 (who gets secrets); known brokers: `known_brokers.py`, `broker_list.py`, `list_question.py`. `admin_port.py` asks web
 services of brokers.
 `dialer.py` opens the sockets to brokers, and has the TCP options of both sides (`SocketOptions`);
-`proxy/app/broker_side.py` makes one dialer for relays and one for requests, with its PROXY header (a relay's is made
-in `proxy/relay/direct_mode.py`). CONNECT: `connect_frames.py`; for a relay and as a probe `handshake.py`.
+`side.py` makes all of this: one dialer for relays and one for requests, with its PROXY header (a relay's is made in
+`proxy/relay/direct_mode.py`). `sockets.py`: what all connections share. CONNECT: `connect_frames.py`; for a relay and
+as a probe `handshake.py`.
 """

@@ -117,16 +117,19 @@ class Brokers:
         self._found: dict[tuple[str, int], tuple[BrokerAddress, ...]]
         self._found = {host: (_whole(*host, settings.tls),) for host in settings.hosts}
         self._members = BrokerMembers(_flat(self._found), random.random, settings.idle_seconds)
-        # Whether a request connection to a broker is open: its end is reported, so the broker needs no probe.
-        self.in_use: Callable[[BrokerAddress], bool] = lambda _: False
+        self._in_use: Callable[[BrokerAddress], bool] = lambda _: False
         self._timer: asyncio.TimerHandle | None = None
         self._turns = TaskTurns(loop_budget, crashed)
         # Requests that wait for a broker: each change of a broker lets all of them look again, in turns.
         self._waiters = PacedWaiters(self._turns)
         self._none_up = asyncio.Event()
 
-    def start(self) -> None:
-        """Plan the first probe of each broker, and start resolving the host names periodically."""
+    def start(self, in_use: Callable[[BrokerAddress], bool] = lambda _: False) -> None:
+        """Plan the first probe of each broker, and start resolving the host names periodically.
+
+        `in_use` tells whether a request connection to a broker is open: its end is reported, so that needs no probe.
+        """
+        self._in_use = in_use
         self._members.begin(self._loop.time())
         self._plan()
         if any(not _is_address(host) for host, _ in self._settings.hosts):
@@ -300,7 +303,7 @@ class Brokers:
     def _begin_probes(self) -> None:
         now = self._loop.time()
         # A timer may fire a little early, because its clock counts whole milliseconds.
-        for broker in self._members.begin_probes(now + 0.001, self.in_use):
+        for broker in self._members.begin_probes(now + 0.001, self._in_use):
             self._scope.start(self._probe(broker, now) if self._members.down(broker) else self._look(broker))
         self._plan()
 
@@ -327,11 +330,11 @@ class Brokers:
         """Report the result of a probe, unless a request connection knows better."""
         if own_fault is not None:
             # The broker lives, and keeps its requests: clients then get its own words. A lack of sockets says nothing.
-            if not isinstance(own_fault, NoSocket) and not self.in_use(broker):
+            if not isinstance(own_fault, NoSocket) and not self._in_use(broker):
                 self._members.doubted(broker, str(own_fault))
         elif failure is None:
             self.worked(broker)
-        elif not self.in_use(broker):
+        elif not self._in_use(broker):
             self.failed(broker, str(failure), answers_tcp=not isinstance(failure, BrokerUnreachable))
 
     async def _probe(self, broker: BrokerAddress, began: float) -> None:

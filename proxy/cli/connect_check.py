@@ -14,12 +14,14 @@ from urllib.parse import urlsplit
 
 from protocol.errors import ServerError
 from protocol.host_port import host_port
-from proxy.app.broker_side import BrokerSide
+from proxy.app.broker_side import make_broker_side
 from proxy.app.identities import make_identities
-from proxy.app.sockets import Sockets
 from proxy.brokers.pool import PoolKey, Purpose
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.counters import Counters
 from proxy.core.errors import (
     BrokerUnavailable,
@@ -92,16 +94,14 @@ def _web_tries(config: Config, side: BrokerSide) -> "Iterator[_Try]":
 @asynccontextmanager
 async def _side_of(config: Config) -> AsyncIterator[BrokerSide]:
     loop, log = asyncio.get_running_loop(), open_log("error", "json")
-    counters = Counters()
-    loop_budget = LoopBudget(loop, perf_counter)
-    sockets = Sockets(config, loop, loop_budget, counters, log)
-    identities = make_identities(config, loop, loop_budget, counters, log)
+    core = Core(loop, config, Counters(), log, LoopBudget(loop, perf_counter))
+    sockets, identities = Sockets(core), make_identities(core)
     async with AsyncExitStack() as closing:
         # Transports close their sockets in the next iteration of the loop: the first is called last.
         closing.push_async_callback(asyncio.sleep, 0)
         closing.callback(sockets.close)
         closing.push_async_callback(identities.close)
-        side = BrokerSide(config, loop, sockets, identities, counters, log)
+        side = make_broker_side(core, sockets, identities)
         closing.push_async_callback(side.close)
         yield side
 

@@ -59,7 +59,7 @@ async def run(
     loop = asyncio.get_running_loop()
     reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
     changes = LiveChanges(proxy, log)
-    proxy.process = _control(reloader, changes, ending)
+    process = _control(reloader, changes, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.signalled, StopSignal.TERMINATE)
     loop.add_signal_handler(signal.SIGINT, ending.signalled, StopSignal.INTERRUPT)
     on_terminal = os.isatty(STANDARD_ERROR)
@@ -73,7 +73,7 @@ async def run(
 
     loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
-        await proxy.start(control=inherited.predecessor is None)
+        await proxy.start(process, control=inherited.predecessor is None)
         # Objects made at the start live as long as the process: the collector need not visit them during a storm.
         gc.collect()
         gc.freeze()
@@ -103,7 +103,7 @@ async def _replace(predecessor: Predecessor, proxy: Proxy, ending: "_Ending", lo
         return
     from proxy.app.memory.budget_report import log_two_budgets
 
-    log_two_budgets(proxy.counters, log, predecessor.budget_bytes, predecessor.pid)
+    log_two_budgets(proxy.budget, log, predecessor.budget_bytes, predecessor.pid)
     connections = await in_thread(predecessor.leave, "hand-over", None)
     log.info("took over", pid=predecessor.pid, connections=connections)
     try:

@@ -25,6 +25,7 @@ from proxy.core.addresses import host_network, host_site
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
 from proxy.core.tasks import do_nothing
+from proxy.core.version import SERVER_VERSION
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.engine import Relay
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
@@ -139,7 +140,7 @@ class ClientHandshake:
             authentication,
             credentials,
             self._client.scope,
-            self._services.server_version,
+            SERVER_VERSION,
             commands.negotiated_version(connect.protocol_version),
         )
         self._services.sessions.watch_credentials(self._client, self._refresh.look)
@@ -165,7 +166,7 @@ class ClientHandshake:
         self._decoder.max_frame_bytes = limits.max_frame_bytes
         client.output.buffer = self._services.send_buffers.open(client.output)
         self._services.sessions.handshake_done(client)
-        client.output.send(commands.connected_lookup(connect, self._services.server_version))
+        client.output.send(commands.connected_lookup(connect, SERVER_VERSION))
 
     def _begin_direct_mode(self) -> None:
         """Stop the client's handshake timer; from here on the broker's time limits apply."""

@@ -54,9 +54,6 @@ MAX_HANDSHAKE_FRAME_BYTES: Final = 2 * MAX_AUTH_DATA_BYTES + 8 * 1024
 UNBOOKED_FRAME_BYTES: Final = 4096
 # While a large frame is handled it is there as received bytes, as a command and as the forwarded frame.
 LARGE_FRAME_COPIES: Final = 3
-# Frames together take as much as this part of direct memory at most, a quarter: any client may send a frame, and what
-# has come of it is held until the rest has come.
-SHARE_PART: Final = 4
 # A frame counts there as this much from its first permit on, unless it needs less in all.
 PLACE_BYTES: Final = 64 * 1024
 # A frame that has to wait grows by an eighth, which shows whether its client sends more: what one silent client gives

@@ -5,10 +5,8 @@ of a connection wait here as they came, without a task and without a place among
 thousand costs little more than their bytes.
 """
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -18,9 +16,10 @@ from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.clients.session import ClientSession
-from proxy.core.counters import PREFIX, Counters, Declared, Number, counter_by, upstream
+from proxy.config.core import Core
+from proxy.core.counters import PREFIX, Declared, Number, counter_by, upstream
 from proxy.core.errors import DisconnectCause
-from proxy.core.loop_budget import TASK_SECONDS, LoopBudget
+from proxy.core.loop_budget import TASK_SECONDS
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
 from proxy.requests.broker_turns import Asker
@@ -29,8 +28,8 @@ from proxy.requests.lookups import LookupService
 from proxy.requests.places import FEW_WAITING, Slot
 from proxy.requests.schemas import SchemaService
 from proxy.requests.topic_lists.service import ANSWERS, ListRequest, TopicListService
-from proxy.telemetry.events.recorder import Recorder, RequestOrigin, RequestRecord
-from proxy.telemetry.refusals import RefusalLog
+from proxy.telemetry.events.recorder import RequestOrigin, RequestRecord
+from proxy.telemetry.events.reports import Reports
 
 # Topic lists of one connection that may hold memory at once: a list being written, and a list ready to follow. With
 # more, answers that wait for their own client would fill the heap limit, while clients that could read get none.
@@ -61,19 +60,29 @@ REJECTED: Final[dict[int, Declared[Number]]] = {
 REFUSED: Final = counter_by("reason", "refused_requests", "Requests refused before a broker was asked, by reason.")
 
 
-@dataclass(frozen=True, slots=True)
 class RequestServices:
-    """The services that answer the requests of all clients."""
+    """The services that answer the requests of all clients; `recorder` is None without an event log."""
 
-    loop: asyncio.AbstractEventLoop
-    counters: Counters
-    lookups: LookupService
-    topic_lists: TopicListService
-    loop_budget: LoopBudget
-    schemas: SchemaService
-    refusals: RefusalLog
-    leaving: LeaveTurns
-    recorder: Recorder | None = None
+    def __init__(
+        self,
+        core: Core,
+        lookups: LookupService,
+        topic_lists: TopicListService,
+        schemas: SchemaService,
+        reports: Reports,
+    ) -> None:
+        self.loop = core.loop
+        self.counters = core.counters
+        self.loop_budget = core.loop_budget
+        self.lookups = lookups
+        self.topic_lists = topic_lists
+        self.schemas = schemas
+        self.refusals = reports.refusals
+        self.recorder = reports.recorder
+        # Requests of clients that have left.
+        self.leaving = LeaveTurns(
+            core.loop, core.loop_budget, lambda error: core.counters.internal_error(error, "client that left")
+        )
 
 
 class _Held:

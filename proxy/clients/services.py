@@ -1,29 +1,29 @@
-"""Services that all client connections share, and the limits of each connection.
+"""What all client connections share, and the limits of each connection.
 
 Rule: these classes hold references and numbers and make no decisions.
 """
 
-import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.client_authentication import ClientAuthentication
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import RequestServices
 from proxy.clients.sessions import Sessions
 from proxy.clients.upload_watch import UploadWatch
 from proxy.config.config import Config
-from proxy.core.counters import BINARY_BYTES, Counters, Number, upstream
-from proxy.core.loop_budget import LoopBudget
-from proxy.net.hangup import HangupWatcher
-from proxy.net.send_buffers import SendBuffers
-from proxy.net.transport import SharedReadBuffer
-from proxy.net.write_watch import WriteWatch
+from proxy.config.core import Core
+from proxy.core.counters import BINARY_BYTES, upstream
+from proxy.net.send_buffers import SendBuffers, SendSettings
 from proxy.relay.direct_mode import DirectMode
+from proxy.requests.topic_lists.memory import ListMemory
 
 # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
 MOST_OUTSTANDING: Final = 1000
+# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
+# do: any client may send a frame, and what has come of it is held until the rest has come.
+SHARE_PART: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,33 +52,49 @@ class ClientLimits:
 BINARY_OPS: Final = upstream("binary_ops", "Commands of lookup-mode clients.")
 
 
-@dataclass(slots=True)
 class ClientServices:
-    """The services of client connections; `limits` is replaced when the configuration changes."""
+    """What all client connections share; `authentication` is None if clients need not authenticate."""
 
-    loop: asyncio.AbstractEventLoop
-    shared: SharedReadBuffer
-    hangup: HangupWatcher
-    counters: Counters
-    limits: ClientLimits
-    direct: AsyncSemaphore
-    # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns by
-    # address.
-    frames: AsyncSemaphore
-    handshakes: AsyncSemaphore
-    uploads: UploadWatch
-    requests: RequestServices
-    direct_mode: DirectMode
-    sessions: Sessions
-    server_version: str
-    writes: WriteWatch
-    loop_budget: LoopBudget
-    fairness_keys: FairnessKeys
-    send_buffers: SendBuffers
-    authentication: ClientAuthentication | None = None
-    # Each read and each command counts: not even a look-up by the declaration.
-    bytes_read: Number = field(init=False)
-    commands: Number = field(init=False)
+    def __init__(
+        self,
+        core: Core,
+        sockets: Sockets,
+        memory: ListMemory,
+        sessions: Sessions,
+        requests: RequestServices,
+        direct_mode: DirectMode,
+        authentication: ClientAuthentication | None = None,
+    ) -> None:
+        self.loop, self.loop_budget, self.counters = core.loop, core.loop_budget, core.counters
+        self.shared, self.hangup = sockets.shared, sockets.hangup
+        self.limits = ClientLimits.of(core.config)
+        self.sessions = sessions
+        self.requests = requests
+        self.direct_mode = direct_mode
+        self.authentication = authentication
+        self.direct = memory.limiter.direct
+        self.writes = memory.writes
+        self.fairness_keys = memory.fairness_keys
+        # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns
+        # by address. Its queue needs no bound: each waiter is a connection that is not read.
+        self.frames = self.direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
+        seconds = core.config.seconds(Config.handshake_timeout_millis)
+        self.handshakes = AsyncSemaphore(
+            "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=core.loop, share_by_key=True
+        )
+        self.limit_handshakes(core.config.handshake_bytes)
+        self.uploads = UploadWatch(lambda: memory.writes.limits.min_bytes_per_second)
+        self.send_buffers = SendBuffers(core.loop, core.counters, SendSettings.of(core.config))
+        # Each read and each command counts: not even a look-up by the declaration.
+        self.bytes_read, self.commands = core.counters[BINARY_BYTES], core.counters[BINARY_OPS]
 
-    def __post_init__(self) -> None:
-        self.bytes_read, self.commands = self.counters[BINARY_BYTES], self.counters[BINARY_OPS]
+    def apply(self, limits: ClientLimits, handshake_seconds: float) -> None:
+        """Change the limits of all clients, and the time that large frames before CONNECTED wait."""
+        self.limits = limits
+        self.handshakes.timeout_seconds = handshake_seconds
+
+    def limit_handshakes(self, limit: int) -> None:
+        """Set the memory for large frames before CONNECTED, which is also that of large credentials that are kept."""
+        self.handshakes.set_limit(limit)
+        if self.authentication is not None:
+            self.authentication.holders.kept.memory.set_limit(limit)

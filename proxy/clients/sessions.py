@@ -18,11 +18,12 @@ from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog
 from proxy.clients.newcomers import Newcomers
 from proxy.clients.session import ClientSession
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
-from proxy.core.counters import Counters, gauge, upstream
+from proxy.core.counters import gauge, upstream
 from proxy.core.errors import DisconnectCause
 from proxy.core.key_members import KeySizes
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.core.public_causes import CONNECTIONS_TEXT, PAUSED_TEXT
 from proxy.core.registry import Registry
 from proxy.relay.engine import Relay
@@ -120,10 +121,10 @@ def _periods(limits: SessionLimits) -> tuple[int, int]:
 class Sessions:
     """All client connections, from accept to end."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters, log: Logger, limits: SessionLimits) -> None:
-        self._loop = loop
-        self._counters = counters
-        self._log = log
+    def __init__(self, core: Core, limits: SessionLimits, connection_log: ConnectionLog | None = None) -> None:
+        self._loop = core.loop
+        self._counters = core.counters
+        self._log = core.log.of("clients")
         self._limits = limits
         self.registry: Registry[Session] = Registry()
         self._addresses: dict[Session, str] = {}
@@ -151,11 +152,10 @@ class Sessions:
         # The books' entry of each client that has given its place to another, until its end is told.
         self._giving_way: dict[Session, Ended] = {}
         # Whether an operator has paused accepting.
-        self.accepting = Accepting(loop, log)
-        counters.show(ACCEPTING_PAUSED, lambda: float(self.accepting.paused))
-        counters.show(ACTIVE, lambda: len(self._addresses))
-        # None until somebody sets it: unit tests need none.
-        self.connection_log: ConnectionLog | None = None
+        self.accepting = Accepting(core.loop, self._log)
+        core.counters.show(ACCEPTING_PAUSED, lambda: float(self.accepting.paused))
+        core.counters.show(ACTIVE, lambda: len(self._addresses))
+        self._connection_log = connection_log
         # Another process accepts at the same address: clients that were accepted here are served here, so far.
         self.finish_handshakes = False
 
@@ -254,7 +254,7 @@ class Sessions:
     @property
     def logs_connections(self) -> bool:
         """Return whether connections have lines in the connection log."""
-        return self.connection_log is not None and self.connection_log.active
+        return self._connection_log is not None and self._connection_log.active
 
     # --- reports of connections -------------------------------------------------------------------
 
@@ -268,11 +268,11 @@ class Sessions:
         now = self._loop.time()
         self._crowds.connected(session, now)
         if self.logs_connections and (entry := self.registry.entry_of(session)) is not None:
-            assert self.connection_log is not None
+            assert self._connection_log is not None
             mode = LOOKUP if session.in_lookup_mode else RELAY
             if mode is RELAY:
                 self._joining.add(session)
-            self.connection_log.connected(entry.id, session, mode, now)
+            self._connection_log.connected(entry.id, session, mode, now)
 
     def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
@@ -433,9 +433,9 @@ class Sessions:
         self._counters.disconnected(cause)
         self.log_end(cause, client or ended.address, detail)
         if self.logs_connections:
-            assert self.connection_log is not None
+            assert self._connection_log is not None
             try:
-                self.connection_log.ended(session, ended, cause, self._loop.time())
+                self._connection_log.ended(session, ended, cause, self._loop.time())
             except Exception as error:
                 self._counters.internal_error(error, "connection log")
         if not self._addresses and not self._giving_way:

@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from proxy.config.config import Config
-from proxy.core.counters import Counters, counter, gauge
+from proxy.config.core import Core
+from proxy.core.counters import counter, gauge
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import Logger
 from proxy.net.owed import OwedLists
 
 if TYPE_CHECKING:
@@ -325,28 +325,29 @@ MostOwed = Callable[[], tuple[int | None, int | None]]
 
 
 class WriteWatch:
-    """All clients that are being written to. `limits`, `disk` and `most_owed` may be replaced at any time.
+    """All clients that are being written to.
 
-    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk.
+    `served` returns the number of waiters that were granted memory; `disk` is None if no list goes to disk, and
+    `most_owed` says how much may be owed.
     """
 
     def __init__(
         self,
+        core: Core,
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        counters: Counters,
-        limits: WriteLimits,
-        log: Logger,
+        most_owed: "MostOwed | None" = None,
+        disk: "SpillSpace | None" = None,
     ) -> None:
-        self.limits = limits
-        self.disk: SpillSpace | None = None
-        self.most_owed: MostOwed | None = None
+        self.limits = WriteLimits.of(core.config)
+        self._disk = disk
+        self._most_owed = most_owed
         self._direct = direct
         self._heap = heap
         self._served = served
-        self._counters = counters
-        self._log = log
+        self._counters = core.counters
+        self._log = core.log.of("net")
         self._evictions: dict[DisconnectCause, _Evictions] = {}
         self._quick_at = -math.inf
         self._writers: set[Writer] = set()
@@ -355,6 +356,10 @@ class WriteWatch:
 
     def __len__(self) -> int:
         return len(self._writers)
+
+    def apply(self, limits: WriteLimits) -> None:
+        """Close clients by other limits from now on."""
+        self.limits = limits
 
     @property
     def short(self) -> bool:
@@ -405,8 +410,8 @@ class WriteWatch:
         counters = self._counters
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
-        if (most_owed := self.most_owed) is not None and self.limits.min_bytes_per_second:
-            most, most_held_up = most_owed()
+        if self._most_owed is not None and self.limits.min_bytes_per_second:
+            most, most_held_up = self._most_owed()
             await self._end_owing(owed, most, self._direct, time)
             await self._end_owing(held_up, most_held_up, self._heap, time)
         if slow:
@@ -452,7 +457,7 @@ class WriteWatch:
 
     async def _make_room(self, slowest_first: list[tuple[float, int, Writer]]) -> None:
         served = self._served()
-        lacking = 0 if self.disk is None else self.disk.lacking
+        lacking = 0 if self._disk is None else self._disk.lacking
         for _, _, writer in slowest_first:
             if self._served() != served:
                 return

@@ -14,13 +14,12 @@ from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import ProxyHeader, encode
-from proxy.brokers.connect_frames import ConnectFrames
-from proxy.brokers.dialer import Dialer
-from proxy.brokers.discovery import Brokers
-from proxy.brokers.gate import TargetGate
 from proxy.brokers.handshake import BrokerHandshake
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress, CheckedTarget, parse_address
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
@@ -33,9 +32,6 @@ from proxy.core.errors import (
     TargetRefused,
     TargetUnknown,
 )
-from proxy.core.loop_budget import LoopBudget
-from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer
 from proxy.relay.engine import Relay, RelayOrder
 from proxy.relay.engines import RelayEngines
 from proxy.telemetry.events.recorder import RequestOrigin
@@ -89,29 +85,22 @@ class DirectMode:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        shared: SharedReadBuffer,
-        hangup: HangupWatcher,
-        loop_budget: LoopBudget,
+        core: Core,
+        sockets: Sockets,
+        side: BrokerSide,
         engines: RelayEngines,
-        dialer: Dialer,
-        gate: TargetGate,
-        brokers: Brokers,
-        rules: TargetRules,
-        connect_frames: ConnectFrames,
-        read_timeout_seconds: float,
     ) -> None:
-        self._loop = loop
-        self._shared = shared
-        self._hangup = hangup
-        self._loop_budget = loop_budget
+        self._loop = core.loop
+        self._shared = sockets.shared
+        self._hangup = sockets.hangup
+        self._loop_budget = core.loop_budget
         self._engines = engines
-        self._dialer = dialer
-        self._gate = gate
-        self._brokers = brokers
-        self._rules = rules
-        self._connect_frames = connect_frames
-        self._read_timeout_seconds = read_timeout_seconds
+        self._dialer = side.dialer
+        self._gate = side.gate
+        self._brokers = side.brokers
+        self._rules = TargetRules.of(core.config)
+        self._connect_frames = side.connect_frames
+        self._read_timeout_seconds = core.config.seconds(Config.broker_proxy_read_timeout_ms)
 
     async def connect(
         self,

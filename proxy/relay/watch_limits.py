@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Self
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.counters import Counters, counter, counter_by
 from proxy.telemetry.events.recorder import Recorder
 
@@ -105,6 +106,7 @@ class WatchLimits:
         enabled: bool,
         max_pause_seconds: float,
         longest_hold_seconds: float,
+        recorder: "Recorder | None" = None,
     ) -> None:
         self.direct = direct
         self.counters = counters
@@ -113,19 +115,20 @@ class WatchLimits:
         self.max_pause_seconds = max_pause_seconds
         self.longest_hold_seconds = longest_hold_seconds
         self.held_bytes = 0
-        self.recorder: Recorder | None = None
+        self.recorder = recorder
 
     @classmethod
-    def of(cls, config: Config, direct: AsyncSemaphore, counters: Counters) -> Self:
+    def of(cls, core: Core, direct: AsyncSemaphore, recorder: "Recorder | None") -> Self:
         """Return the limits of a configuration."""
-        settings = WatchSettings.of(config)
+        settings = WatchSettings.of(core.config)
         return cls(
             direct,
-            counters,
-            window_bytes=config.relay_buffer_bytes,
+            core.counters,
+            window_bytes=core.config.relay_buffer_bytes,
             enabled=settings.enabled,
             max_pause_seconds=LONGEST_PAUSE_SECONDS,
             longest_hold_seconds=settings.longest_hold_seconds,
+            recorder=recorder,
         )
 
     def apply(self, settings: WatchSettings) -> None:

@@ -4,7 +4,6 @@ Each request gets one frame, failures included: an error never leaves a request 
 `maxConcurrentLookupRequests` is held until the broker has answered (upstream releases it as soon as it has asked).
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
@@ -14,11 +13,10 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.brokers.discovery import Brokers
-from proxy.brokers.known_brokers import KnownBrokers
-from proxy.brokers.pool import BrokerPool
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress, parse_address
-from proxy.core.counters import Counters
+from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.errors import OverLimit, RequestFailed
 from proxy.requests.broker_turns import Asker
 from proxy.requests.forwarding import ForwardedRequest, Forwarder, RequestParts
@@ -152,28 +150,22 @@ class LookupService:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BrokerPool,
-        brokers: Brokers,
+        core: Core,
+        side: BrokerSide,
         concurrency: AsyncSemaphore,
-        counters: Counters,
-        timeout_seconds: float,
-        *,
-        tls: bool = False,
-        known: KnownBrokers | None = None,
         request_bytes: "RequestBytes | None" = None,
     ) -> None:
         # None without a limit of bytes.
         self.request_bytes = request_bytes
         # Records the brokers that answers name.
-        self._known = known
-        self._loop = loop
+        self._known = side.known
+        self._loop = core.loop
         # The semaphore of `maxConcurrentLookupRequests`.
         self.concurrency = concurrency
-        self.list_places = ListPlaces(concurrency.limit, loop)
-        self.forwarder = Forwarder(loop, pool, brokers, counters)
-        self._timeout_seconds = timeout_seconds
-        self._tls = tls
+        self.list_places = ListPlaces(concurrency.limit, core.loop)
+        self.forwarder = Forwarder(core.loop, side.pool, side.brokers, core.counters)
+        self._timeout_seconds = core.config.seconds(Config.topic_list_request_timeout_millis)
+        self._tls = core.config.tls_enabled_with_broker
 
     def apply(self, concurrency: int, timeout_seconds: float) -> None:
         """Change the limits for requests from now on; below the number under way, new requests are refused until enough

@@ -106,8 +106,8 @@ class ReaderShares:
     `semaphore` is for all of them, `awake` for those that have answered a PING while they waited for the first.
     """
 
-    def __init__(self, direct: AsyncSemaphore) -> None:
-        self.disk: SpillSpace | None = None
+    def __init__(self, direct: AsyncSemaphore, disk: "SpillSpace | None" = None) -> None:
+        self._disk = disk
         self.in_force = False
         self._direct = direct
         self.semaphore = direct.share("direct for unproven readers")
@@ -151,7 +151,7 @@ class ReaderShares:
 
     def share_bytes(self, size: int, key: Hashable) -> int:
         """Return the share of a list of `size` bytes: half of them if the list can go to disk."""
-        if self.disk is None or size < LEAST_REST_BYTES or not self.disk.has_room_for(self._direct.limit, key):
+        if self._disk is None or size < LEAST_REST_BYTES or not self._disk.has_room_for(self._direct.limit, key):
             return size
         return size // ON_DISK_PART
 

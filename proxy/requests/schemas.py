@@ -22,10 +22,12 @@ from protocol.topic_list import OpaqueAnswer, heap_size
 from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.connection import BrokerConnection
-from proxy.brokers.discovery import Brokers
-from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.pool import PoolKey, Purpose
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
-from proxy.core.counters import Counters, counter
+from proxy.config.config import Config
+from proxy.config.core import Core
+from proxy.core.counters import counter
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.arriving import ArrivingAnswers
@@ -120,30 +122,27 @@ class SchemaService:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        pool: BrokerPool,
-        brokers: Brokers,
+        core: Core,
+        side: BrokerSide,
         limiter: AsyncDualMemoryLimiter,
         slabs: SlabPool,
-        counters: Counters,
-        refusals: RefusalLog,
-        timeout_seconds: float,
         fairness_keys: FairnessKeys,
         shares: ReaderShares,
+        refusals: RefusalLog,
     ) -> None:
-        self._loop = loop
-        self._pool = pool
-        self._brokers = brokers
+        self._loop = core.loop
+        self._pool = side.pool
+        self._brokers = side.brokers
         self._limiter = limiter
         self._slabs = slabs
-        self._counters = counters
+        self._counters = core.counters
         self._refusals = refusals
-        self._timeout_seconds = timeout_seconds
+        self._timeout_seconds = core.config.seconds(Config.topic_list_request_timeout_millis)
         self._fairness_keys = fairness_keys
         self._shares = shares
-        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
+        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingAnswers("schema", counters[GIVEN_UP])
+        self.arriving = ArrivingAnswers("schema", core.counters[GIVEN_UP])
 
     def apply(self, timeout_seconds: float) -> None:
         """Change the time of requests from now on."""

@@ -6,29 +6,20 @@ start. A request on a web port delays Pulsar traffic by a few milliseconds at mo
 
 import asyncio
 import importlib
-import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import DisplayNames, FairnessKeys
-from proxy.auth.own.broker_credentials import BrokerCredentials
-from proxy.brokers.target import TargetValidator
-from proxy.config.config import Config
-from proxy.core.counters import Counters
-from proxy.core.log import Logger
-from proxy.core.loop_budget import LoopBudget
-from proxy.net.hangup import HangupWatcher
-from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
+from proxy.config.core import Core
+from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.trusted_balancers import TrustedBalancers
-from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.requests.reader_shares import ReaderShares
-from proxy.telemetry.events.recorder import Recorder
-from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.usage import UsageTracker
+from proxy.net.write_watch import WriteLimits
+from proxy.requests.topic_lists.memory import ListMemory
+from proxy.telemetry.events.reports import Reports
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.gate import Gate
@@ -57,33 +48,22 @@ _SLOW_IMPORTS: Final = (
 SHUTDOWN_SECONDS: Final = 1.0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class WebParts:
-    """The parts of the proxy that the web ports use."""
+    """The parts of the proxy that the web ports use; `guard` is None if clients need not authenticate.
 
-    config: Config
+    `lookups`: the ports that lookups over HTTP lead to. `tick` is called once a second, for numbers of the last
+    minutes.
+    """
+
+    core: Core
+    sockets: Sockets
+    memory: ListMemory
+    side: BrokerSide
+    reports: Reports
     pages: PageTable
-    direct: AsyncSemaphore
-    shares: ReaderShares
-    fairness_keys: FairnessKeys
-    refusals: RefusalLog
-    usage: UsageTracker
-    writes: WriteWatch
-    validator: TargetValidator
-    hangup: HangupWatcher
-    counters: Counters
-    log: Logger
     lookups: BrokerPorts
-    withheld: Callable[[str, str], None]
-    loop_budget: LoopBudget
     guard: Guard | None = None
-    own: BrokerCredentials | None = None
-    tls_server: "TlsStreams | None" = None
-    tls_client: Callable[[bool], ssl.SSLContext] | None = None
-    names: DisplayNames = field(default_factory=DisplayNames)
-    recorder: Recorder | None = None
-    listening: ListeningSockets = field(default_factory=ListeningSockets)
-    # Called once a second, for numbers of the last minutes.
     tick: Callable[[float], None] = lambda now: None
 
 
@@ -92,14 +72,15 @@ class WebPort:
 
     def __init__(self, parts: WebParts) -> None:
         self._parts = parts
-        self._loop = asyncio.get_running_loop()
-        self._limits = WebLimits.of(parts.config)
-        self._gate = Gate(self._loop, self._limits.gate, self._rates, parts.log)
+        self._loop, self._log = parts.core.loop, parts.core.log.of("web")
+        self._limits = WebLimits.of(parts.core.config)
+        self._gate = Gate(self._loop, self._limits.gate, self._rates, self._log)
         self._listeners: list[HttpListener] = []
         self._servers: list[HttpServer] = []
         self._client: aiohttp.ClientSession | None = None
         self._services: ProxyServices | None = None
         self._sites: list[Site] = []
+        self._tls: TlsStreams | None = None
         self.port: int | None = None
         self.tls_port: int | None = None
         self.metrics_port: int | None = None
@@ -107,7 +88,7 @@ class WebPort:
 
     async def start(self) -> None:
         """Listen on the ports that are set; raises OSError if an address cannot be bound."""
-        parts, config = self._parts, self._parts.config
+        parts, config = self._parts, self._parts.core.config
         hosts = config.web_addresses
         try:
             if config.web_service_port is not None or config.web_service_port_tls is not None:
@@ -116,8 +97,8 @@ class WebPort:
                 server = self._served(pages, self._limits, passes_on=True)
                 if config.web_service_port is not None:
                     self.port = self._listen(server, self._limits, hosts, config.web_service_port, "webServicePort")
-                if config.web_service_port_tls is not None and parts.tls_server is not None:
-                    port, tls = config.web_service_port_tls, parts.tls_server
+                if config.web_service_port_tls is not None:
+                    port, tls = config.web_service_port_tls, self._tls_streams()
                     self.tls_port = self._listen(server, self._limits, hosts, port, "webServicePortTls", tls)
                 parts.lookups.web_ports = (self.port, self.tls_port)
             if config.metrics_port is not None:
@@ -132,8 +113,19 @@ class WebPort:
             raise
         self._log_ports()
 
+    def _tls_streams(self) -> "TlsStreams":
+        # Only a port with TLS needs this.
+        from proxy.net.tls.streams import TlsStreams
+
+        core, sockets = self._parts.core, self._parts.sockets
+        places, current = core.config.max_concurrent_tls_handshakes, sockets.tls_files.web
+        self._tls = TlsStreams(
+            core.loop, sockets.tls, sockets.shared, current, places, core.counters, core.log.of("net")
+        )
+        return self._tls
+
     def _log_ports(self) -> None:
-        config, log = self._parts.config, self._parts.log
+        config, log = self._parts.core.config, self._log
         host = ",".join(config.web_addresses)
         if self.port is not None:
             log.info("listening for http", host=host, web_port=self.port)
@@ -146,16 +138,16 @@ class WebPort:
         """Return a server for some pages; `passes_on`: other requests go to brokers."""
         from proxy.web.server import Site
 
-        parts, config = self._parts, self._parts.config
+        parts, config = self._parts, self._parts.core.config
         extra = extra_headers(config.proxy_http_response_headers_json)
         reverse_proxy, tunnels = self._passing_on(extra) if passes_on else (None, None)
         routes = RouteTable(WebTargets.of(config).extra if passes_on else ())
         site = Site(
-            limits, pages, routes, self._gate, parts.counters,
-            AccessLog(parts.log, self._loop, parts.names), parts.hangup, guard=parts.guard,
+            limits, pages, routes, self._gate, parts.core.counters,
+            AccessLog(self._log, self._loop, parts.reports.names), parts.sockets.hangup, guard=parts.guard,
             guard_metrics=config.authenticate_metrics_endpoint,
             forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for),
-            loop_budget=parts.loop_budget, extra_headers=extra,
+            loop_budget=parts.core.loop_budget, extra_headers=extra,
             reverse_proxy=reverse_proxy, tunnels=tunnels,
         )  # fmt: skip
         self._sites.append(site)
@@ -175,10 +167,10 @@ class WebPort:
 
         parts = self._parts
         prepare = partial(bound_buffers, limits=limits)
-        opened = parts.listening.listen(hosts, port, PortPurpose(key), BACKLOG, prepare)
+        opened = parts.sockets.listening.listen(hosts, port, PortPurpose(key), BACKLOG, prepare)
         for listening in opened:
-            balancers = self._balancers(parts.config.web_service_ha_proxy_protocol_enabled)
-            listener = HttpListener(server, parts.counters, limits, tls=tls, balancers=balancers)
+            balancers = self._balancers(parts.core.config.web_service_ha_proxy_protocol_enabled)
+            listener = HttpListener(server, parts.core.counters, limits, tls=tls, balancers=balancers)
             self._listeners.append(listener)
             listener.adopt(listening)
         return port_of(opened[0])
@@ -196,7 +188,7 @@ class WebPort:
             server.end_idle()
 
     def _balancers(self, believed: bool) -> TrustedBalancers | None:
-        return TrustedBalancers(self._parts.config.trusted_load_balancer_ip_addresses) if believed else None
+        return TrustedBalancers(self._parts.core.config.trusted_load_balancer_ip_addresses) if believed else None
 
     def _passing_on(self, extra: Headers) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
         from proxy.web.forward.broker_client import ServerConnections, hosts_of, open_client
@@ -204,29 +196,30 @@ class WebPort:
         from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
         from proxy.web.forward.websockets import WebSocketTunnels
 
-        parts, targets = self._parts, WebTargets.of(self._parts.config)
+        parts, core, memory, side = self._parts, self._parts.core, self._parts.memory, self._parts.side
+        targets, direct = WebTargets.of(core.config), memory.limiter.direct
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, parts.validator, targets.dns_seconds, parts.loop_budget)
+        self._client = open_client(self._limits, hosts, side.web_validator, targets.dns_seconds, core.loop_budget)
         list_permits = TopicListPermits(
-            parts.direct, parts.shares, parts.fairness_keys, parts.refusals, parts.usage, parts.counters, self._loop,
-            self._limits.most_asked_lists, parts.recorder,
+            direct, memory.unproven.shares, memory.fairness_keys, parts.reports.refusals, parts.reports.usage,
+            core.counters, core.loop, self._limits.most_asked_lists, parts.reports.recorder,
         )  # fmt: skip
-        copies = ReplayCopies(parts.direct, parts.counters, self._loop.call_soon)
+        copies = ReplayCopies(direct, core.counters, core.loop.call_soon)
         self._services = ProxyServices(
-            self._loop, self._limits, copies, parts.fairness_keys, parts.counters, parts.writes, list_permits,
-            parts.lookups, parts.own, parts.tls_client, extra, parts.log,
-            ServerConnections(self._loop, self._rates, parts.log), parts.withheld, parts.loop_budget,
+            core.loop, self._limits, copies, memory.fairness_keys, core.counters, memory.writes, list_permits,
+            parts.lookups, side.own, side.tls_client, extra, self._log,
+            ServerConnections(core.loop, self._rates, self._log), side.gate.withheld, core.loop_budget,
         )  # fmt: skip
         known = (*targets.brokers, *targets.function_workers)
-        to_any = parts.config.broker_proxy_credentials_to_any_target
-        rules = RedirectRules(known, parts.validator, targets.third_parties, to_any_target=to_any)
+        to_any = core.config.broker_proxy_credentials_to_any_target
+        rules = RedirectRules(known, side.web_validator, targets.third_parties, to_any_target=to_any)
         proxy = ReverseProxy(self._client, targets, rules, self._services)
         return proxy, WebSocketTunnels(proxy, self._services, parts.guard)
 
     def _rates(self) -> WriteLimits:
-        return self._parts.writes.limits
+        return self._parts.memory.writes.limits
 
     def apply(self, limits: WebLimits) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""
@@ -242,8 +235,8 @@ class WebPort:
         """Stop listening and end all connections, within two seconds."""
         for listener in self._listeners:
             await listener.close()
-        if self._parts.tls_server is not None:
-            await self._parts.tls_server.close()
+        if self._tls is not None:
+            await self._tls.close()
         for server in self._servers:
             await server.shutdown(SHUTDOWN_SECONDS)
         await self._parts.pages.renderings.close()

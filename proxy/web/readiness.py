@@ -14,14 +14,14 @@ from proxy.clients.accepting import Accepting
 class Readiness:
     """Set by the server and read by probes: whether this proxy should get new clients."""
 
-    __slots__ = ("_brokers", "_clock", "_waits_until", "accepting", "draining", "listening", "stuck")
+    __slots__ = ("_accepting", "_brokers", "_clock", "_waits_until", "draining", "listening", "stuck")
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = monotonic, accepting: Accepting | None = None) -> None:
         self._clock = clock
         self._brokers: Brokers | None = None
         self._waits_until = 0.0
         # None: nobody can pause.
-        self.accepting: Accepting | None = None
+        self._accepting = accepting
         self.listening = False
         self.draining = False
         # A part of the process that has stopped to work, in words; None if all work.
@@ -39,7 +39,7 @@ class Readiness:
             return "draining"
         if not self.listening:
             return "not listening yet"
-        if self.accepting is not None and self.accepting.paused:
+        if self._accepting is not None and self._accepting.paused:
             return "paused by an operator (pulsar-proxy admin resume)"
         if self._brokers is not None and self._clock() < self._waits_until and self._brokers.unproven:
             return "no broker is known to be up yet (readinessBrokerWaitMillis)"

@@ -146,9 +146,9 @@ async def test_a_schema_behind_a_list_on_disk_is_given_up_for_those_who_wait(tmp
 async def test_a_list_behind_a_list_on_disk_that_finds_no_place_is_given_up_for_those_who_wait(tmp_path: Path) -> None:
     keys: dict[str, Any] = {"topicListFairness": "connection", "topicListSpillMaxMB": 2}
     async with timeless(**TIGHT | LEAST, **keys, topicListSpillDirectory=str(tmp_path / "lists")) as stage:
-        assert stage.proxy.spill is not None
+        assert stage.proxy.memory.spill is not None
         # No connection may have two lists there, and for others there is space.
-        stage.proxy.spill.space.key_cap_percent = 60
+        stage.proxy.memory.spill.space.key_cap_percent = 60
         slow = await direct_taken(stage)
         await has_list(await waiting_for_direct(stage))
         assert counted(stage.proxy.counters, "spill_files") == 1

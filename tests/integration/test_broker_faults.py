@@ -180,7 +180,7 @@ async def test_a_list_above_the_answer_limit_is_skipped_with_a_clear_error() -> 
         error = await client.refused_topics(namespace(0))
         assert error.error == ServerError.NotAllowedError
         assert f"topic list of {LIST_BYTES + 14} bytes exceeds" in error.message
-        assert stage.proxy.refusals.recent[-1].change == "topicListMaxAnswerBytes"
+        assert stage.proxy.reports.refusals.recent[-1].change == "topicListMaxAnswerBytes"
         assert "topicListMaxAnswerBytes (100000)" in error.message
         assert stage.heap.statistics().peak_held < 10_000
         # The skipped bytes are passed over; the same connection serves the next question.

@@ -43,7 +43,7 @@ async def flood(at: WebStage, line: str, port: int, connections: int = CONNECTIO
 
 
 async def neighbour_of(stage: Stage, clock: ChunkClock) -> AsyncClient:
-    stage.proxy.sockets.loop_budget.now = lambda: clock.now
+    stage.proxy.core.loop_budget.now = lambda: clock.now
     return await stage.connected()
 
 
@@ -123,7 +123,7 @@ async def asks_for_brokers(url: str, clock: ChunkClock, may_answer: asyncio.Even
     """Name a host at the port of the brokers, which only their list could have."""
     async with staged(**OWN, brokerWebServiceURL=url) as stage:
         # The proxy asks when it starts, too, and is answered from now on only.
-        stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        stage.proxy.core.loop_budget.now = lambda: clock.now
         may_answer.set()
         with clock.watched():
             assert await refused_target(stage, f"127.0.0.2:{stage.broker.port}")
@@ -138,7 +138,7 @@ async def asks_an_issuer(url: str, clock: ChunkClock, may_answer: asyncio.Event)
         "openIDRequireIssuersUseHttps": "false",
     }
     async with staged(authenticationEnabled="true", authenticationProviders="openid", **keys) as stage:
-        stage.proxy.sockets.loop_budget.now = lambda: clock.now
+        stage.proxy.core.loop_budget.now = lambda: clock.now
         may_answer.set()
         client = await stage.client()
         with clock.watched():

@@ -461,6 +461,6 @@ async def test_a_password_keeps_its_white_space() -> None:
 async def test_operators_see_roles_as_the_anonymizer_writes_them() -> None:
     async with court(authenticationRoleLoggingAnonymizer="redacted") as held:
         await (await held.client("alice")).topics(namespace(0))
-        usage = held.stage.proxy.usage
+        usage = held.stage.proxy.reports.usage
         await held.stage.until(lambda: usage.top(3).principals, "somebody who has used memory")
         assert [row.name for row in usage.top(3).principals] == ["[REDACTED]"]

@@ -16,7 +16,7 @@ async def test_a_part_that_raises_each_second_stops_no_other_part(monkeypatch: p
             raise RuntimeError("crash of a part of the clock")
 
         monkeypatch.setattr(proxy.live, "tell", fail)
-        monkeypatch.setattr(proxy.tenants, "turn", later.append)
+        monkeypatch.setattr(proxy.reports.tenants, "turn", later.append)
         internal = proxy.counters[INTERNAL_ERRORS]
         await stage.until(lambda: internal["clock"] >= 3 and len(later) >= 3, "the clock goes on")
         monkeypatch.undo()

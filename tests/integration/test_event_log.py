@@ -175,8 +175,8 @@ async def test_members_that_leave_say_where_the_group_stood(
 ) -> None:
     async with staged(events=kept(), **TIGHT) as stage:
         members = await wait(stage)
-        assert stage.proxy.recorder is not None
-        stage.proxy.recorder.make_events()
+        assert stage.proxy.reports.recorder is not None
+        stage.proxy.reports.recorder.make_events()
         before = len(stage.events.kept)
         for member in members:
             cut(member)
@@ -211,7 +211,7 @@ async def test_a_request_whose_client_is_ended_in_the_same_turn_counts_and_is_an
     async with staged(events=kept()) as stage:
         client = await stage.connected()
         # On a busy machine a turn could end between the two.
-        stage.proxy.sockets.loop_budget.now = lambda: 0.0
+        stage.proxy.core.loop_budget.now = lambda: 0.0
         # The second CONNECT ends the connection before the request's task has begun.
         await client.send(topics_frame(1, namespace(0)) + connect_frame())
         (event,) = await told(stage, 1)

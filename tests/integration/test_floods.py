@@ -182,7 +182,7 @@ async def test_a_neighbours_lookup_waits_for_few_of_each_connection_of_a_crowd(a
         await neighbour.connect()
         await neighbour.lookup(TOPIC)
         # Time stands still for the budget: only the tasks that a turn starts count, on a slow machine, too.
-        stage.proxy.sockets.loop_budget.now = float
+        stage.proxy.core.loop_budget.now = float
         for client in crowd:
             client.flood(b"".join(lookup_frame(number, TOPIC) for number in range(1, 97)))
         neighbour.flood(lookup_frame(7, neighbours))

@@ -117,8 +117,8 @@ async def test_lists_are_charged_to_the_role() -> None:
     async with guarded(topicListFairness="principal") as at:
         assert (await at.ask("/admin/v2/persistent/demo/ns", headers=TOKEN)).status == 200
         # It is charged when its memory is given back, behind the last byte.
-        await at.stage.until(lambda: at.stage.proxy.usage.top(5).principals, "somebody who is charged")
-        assert [usage.name for usage in at.stage.proxy.usage.top(5).principals] == ["alice"]
+        await at.stage.until(lambda: at.stage.proxy.reports.usage.top(5).principals, "somebody who is charged")
+        assert [usage.name for usage in at.stage.proxy.reports.usage.top(5).principals] == ["alice"]
 
 
 # --- whom the proxy introduces itself to ----------------------------------------------------------

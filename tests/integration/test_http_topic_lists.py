@@ -65,7 +65,7 @@ async def test_a_list_holds_its_window_from_first_to_last_byte(path: str) -> Non
             got += await asyncio.get_running_loop().sock_recv(reader.sock, 65536)
         assert got.startswith(b"HTTP/1.1 200 ")
         await at.stage.until(lambda: not at.stage.direct.held, "nothing held")
-        usage = at.stage.proxy.usage.top(1).namespaces[0]
+        usage = at.stage.proxy.reports.usage.top(1).namespaces[0]
         assert usage.sent_bytes > 2_000_000
         assert usage.byte_seconds > 0
 
@@ -94,7 +94,7 @@ async def test_a_list_without_memory_in_time_is_refused_like_one_of_the_binary_p
         answer = await at.ask(LISTS)
         assert (answer.status, answer.headers["Retry-After"]) == (429, "1")
         assert answer.json["reason"] == DIRECT_REFUSAL
-        refusal = at.stage.proxy.refusals.recent[-1]
+        refusal = at.stage.proxy.reports.refusals.recent[-1]
         assert (refusal.stage, refusal.limiter, refusal.subject) == ("direct", "direct", "demo/ns")
         assert refusal.change == "maxTopicListInFlightDirectMemSizeMB"
         assert refusal.top_holders[0][1] == 800_000
@@ -129,7 +129,7 @@ async def test_no_clock_cuts_a_list_whose_client_reads_slowly() -> None:
     async with web_staged(**SMALL, httpProxyTimeout=patient_millis(300)) as at:
         at.broker.answer = large_list
         reader = await slow_reader(at)
-        await at.stage.until(lambda: at.stage.direct.held and len(at.stage.proxy.writes), "a list being written")
+        await at.stage.until(lambda: at.stage.direct.held and len(at.stage.proxy.memory.writes), "a list being written")
         await asyncio.sleep(patient(0.6))
         assert at.stage.direct.held
         await reader.receive(LIST_BYTES)
@@ -211,7 +211,7 @@ async def test_few_lists_are_asked_for_at_once_and_leave_connections_to_other_re
         answer = await at.ask(LISTS)
         assert answer.status == 429
         assert answer.json["reason"] == Stage.BROKER_BUSY.refusal
-        assert at.stage.proxy.refusals.recent[-1].change == "topicListMaxOutstandingPerBroker"
+        assert at.stage.proxy.reports.refusals.recent[-1].change == "topicListMaxOutstandingPerBroker"
         assert counted_by(counters, "http_refused_requests") == {"broker_busy": 1}
         at.stage.change(topicListMaxOutstandingPerBroker=100)
         await until(3, 4)

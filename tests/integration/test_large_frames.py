@@ -7,7 +7,8 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.large_frames import LARGE_FRAME_COPIES, PLACE_BYTES, SHARE_PART, UNBOOKED_FRAME_BYTES
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, PLACE_BYTES, UNBOOKED_FRAME_BYTES
+from proxy.clients.services import SHARE_PART
 from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.brokers.raw_broker import raw_broker, silence
 from tests.support.clients.async_client import AsyncClient, connect_frame, new_schema_frame
@@ -99,7 +100,7 @@ async def test_a_large_frame_without_memory_is_passed_over_and_the_connection_li
         await client.send(exactly(200 * KIB, request_id=9))
         error = await client.error(9)
         assert (error.error, error.message) == (ServerError.TooManyRequests, DIRECT_REFUSAL)
-        (refusal,) = stage.proxy.refusals.recent
+        (refusal,) = stage.proxy.reports.refusals.recent
         assert (refusal.stage, refusal.subject) == ("direct", "GET_OR_CREATE_SCHEMA")
         await client.ping()
         await client.send(exactly(3 * KIB, request_id=10))
@@ -217,7 +218,7 @@ async def test_frames_that_wait_to_grow_and_send_nothing_keep_out_neither_lists_
         await honest.send(exactly(MIB - 1, request_id=8))
         await accepted(honest, 8)
         # As many were refused as was needed; their connections live, and pass over what is left of their frames.
-        refused = stage.proxy.refusals.recent
+        refused = stage.proxy.reports.refusals.recent
         assert {(refusal.stage, refusal.reason) for refusal in refused} == {("direct", DIRECT_REFUSAL)}
         # Frames are read in the order in which the kernel tells of them: the first to be refused may be anybody's.
         (first,) = [each for each in attackers if "{}:{}".format(*each.sock.getsockname()) == refused[0].client]

@@ -10,7 +10,8 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.large_frames import LARGE_FRAME_COPIES, SHARE_PART
+from proxy.clients.large_frames import LARGE_FRAME_COPIES
+from proxy.clients.services import SHARE_PART
 from proxy.core.errors import DIRECT_REFUSAL
 from tests.support.clients.async_client import AsyncClient
 from tests.support.patience import patient_millis

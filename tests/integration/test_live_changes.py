@@ -88,7 +88,7 @@ async def test_each_live_key_reaches_a_part(tmp_path: Path) -> None:
 
 async def configuration(stage: Stage) -> dict[str, Any]:
     """Return the page of the configuration; the budget is always that of what is in force."""
-    assert [*stage.proxy.counters.budget] == [*worst_case(stage.proxy.config)]
+    assert [*stage.proxy.budget.lines] == [*worst_case(stage.proxy.config)]
     return dict(json.loads((await get(stage.proxy.web_port, "/config")).text))
 
 
@@ -111,9 +111,9 @@ async def test_all_live_keys_change_together_and_are_taken_back(tmp_path: Path) 
 
 async def test_the_budget_follows_a_log_level_that_is_set_by_hand() -> None:
     async with staged() as stage:
-        before = stage.proxy.counters.budget_bytes
+        before = stage.proxy.budget.total_bytes
         stage.proxy.live.change("proxyLogLevel", "2")
-        assert stage.proxy.counters.budget_bytes > before
+        assert stage.proxy.budget.total_bytes > before
 
 
 # --- lowered below what is held -------------------------------------------------------------------

@@ -108,9 +108,9 @@ async def test_keys_that_need_the_configuration_are_refused(name: str, tmp_path:
 
 async def test_what_waits_for_a_restart_still_waits_after_a_change(tmp_path: Path) -> None:
     async with changing(tmp_path) as (stage, changes, _):
-        stage.proxy.take_config(stage.proxy.config, {"servicePort": "7000"})
+        stage.proxy.core.take(stage.proxy.config, {"servicePort": "7000"})
         changes.set(HEAP, "7", None)
-        assert stage.proxy.pending == {"servicePort": "7000"}
+        assert stage.proxy.core.pending == {"servicePort": "7000"}
 
 
 async def test_the_command_sets_a_key_and_shows_stacks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

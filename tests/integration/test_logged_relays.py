@@ -142,7 +142,7 @@ async def test_tiny_frames_behind_large_ones_are_shown_a_few_at_a_time(monkeypat
     async with staged(proxyLogLevel=1) as stage, raw_broker(greet) as broker:
         pair = await joined(stage, broker)
         monkeypatch.setattr(RelayLog, "write", counted)
-        monkeypatch.setattr(stage.proxy.sockets.loop_budget, "now", ticking(ITERATION_SECONDS))
+        monkeypatch.setattr(stage.proxy.core.loop_budget, "now", ticking(ITERATION_SECONDS))
         turning = True
 
         def turn() -> None:

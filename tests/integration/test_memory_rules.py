@@ -161,7 +161,7 @@ async def test_too_many_requests_in_work_are_refused_by_the_lookup_limit() -> No
         refused(await client.error(9), text)
         assert counted(stage.proxy.counters, "rejected_get_topics_of_namespace_requests") == 1
         assert counted(stage.proxy.counters, "rejected_lookup_requests") == 1
-        known = stage.proxy.refusals.recent
+        known = stage.proxy.reports.refusals.recent
         assert [refusal.subject for refusal in known] == [namespace(2), TOPIC, TOPIC]
         assert {(refusal.change, refusal.asked, refusal.limit) for refusal in known} == {
             ("maxConcurrentLookupRequests", 3, 2)
@@ -178,12 +178,12 @@ async def test_requests_whose_time_is_over_in_line_are_refused_and_no_broker_is_
     async with staged(topicListRequestTimeoutMillis=millis, maxConcurrentLookupRequests=crowd * asked) as stage:
         clients = [await stage.connected() for _ in range(crowd)]
         # Time stands still for the budget: an iteration serves a few, on a fast machine, too, and the rest is in line.
-        stage.proxy.sockets.loop_budget.now = float
+        stage.proxy.core.loop_budget.now = float
         for client in clients:
             client.flood(b"".join(lookup_frame(number, TOPIC) for number in range(asked)))
         for client in clients:
             client.deliver()
-        await stage.until(lambda: len(stage.proxy.sockets.loop_budget) >= crowd // 2, "clients in line")
+        await stage.until(lambda: len(stage.proxy.core.loop_budget) >= crowd // 2, "clients in line")
         # Nothing is served meanwhile, so that the time of all in line is over.
         sleep(2 * millis / 1000)  # noqa: ASYNC251
         late = 0

@@ -96,7 +96,7 @@ async def test_a_client_that_stands_still_is_unproven_again_until_it_takes_bytes
         seconds = itertools.count()
         async with in_time():
             while proven(stage, client):
-                await stage.proxy.writes.sweep(next(seconds))
+                await stage.proxy.memory.writes.sweep(next(seconds))
                 await asyncio.sleep(0)
         assert len((await client.answer()).getTopicsOfNamespaceResponse.topics) == TOPICS
         assert proven(stage, client)
@@ -138,7 +138,7 @@ async def test_clients_that_answer_a_ping_and_then_stand_give_their_share_to_new
             while not fresh.done():
                 # The kernel moves bytes in real time, whatever second it is here.
                 await asyncio.sleep(0.02)
-                await stage.proxy.writes.sweep(second := second + 1)
+                await stage.proxy.memory.writes.sweep(second := second + 1)
 
 
 def line_of_those_awake(stage: Stage) -> int:
@@ -170,7 +170,7 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
             for mover in movers:
                 # So little that it moves, and is far from a quick reader.
                 await mover.receive(16 * 1024)
-            await stage.proxy.writes.sweep(second := second + 1)
+            await stage.proxy.memory.writes.sweep(second := second + 1)
         await fresh
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
 
@@ -227,7 +227,7 @@ async def test_a_crowd_that_answers_pings_has_few_questions_out_and_another_addr
 @pytest.mark.threat("partial-readers-stand")
 async def test_clients_that_read_a_little_and_then_stand_are_closed_while_others_wait() -> None:
     async with timeless(NAMES, **{**STORM, "topicListWriteMinBytesPerSecond": 1}) as stage:
-        shares, direct, sweep = stage.proxy.memory.unproven.shares, stage.direct, stage.proxy.writes.sweep
+        shares, direct, sweep = stage.proxy.memory.unproven.shares, stage.direct, stage.proxy.memory.writes.sweep
         standing: list[AsyncClient] = []
         while direct.held + LIST_BYTES <= direct.limit:
             client = await stage.connected(SLOW_READER_RCVBUF)
@@ -287,7 +287,7 @@ async def second_lists_in_heap_memory(**keys: object) -> AsyncIterator[tuple[Sta
 @pytest.mark.threat("unread-second-list")
 async def test_second_lists_of_clients_that_stand_after_a_proof_do_not_fill_heap_memory() -> None:
     async with second_lists_in_heap_memory() as (stage, standing, second):
-        await stage.proxy.writes.sweep(second + 1)
+        await stage.proxy.memory.writes.sweep(second + 1)
         assert 0 < stage.caused("reads_too_slowly") < len(standing)
 
 
@@ -296,7 +296,7 @@ async def test_clients_whose_lists_can_go_to_disk_are_not_closed_for_heap_memory
     # A quarter of that long they stay in memory while nobody waits: a busy machine takes its time to fill heap memory.
     disk = {"topicListSpillDirectory": str(tmp_path / "lists"), "topicListRequestTimeoutMillis": 600_000}
     async with second_lists_in_heap_memory(**disk) as (stage, _, second):
-        await stage.proxy.writes.sweep(second + 1)
+        await stage.proxy.memory.writes.sweep(second + 1)
         assert stage.caused("reads_too_slowly") == 0
         await stage.until(lambda: counted(stage.proxy.counters, "spill_lists"), "lists on disk")
 

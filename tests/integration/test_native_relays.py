@@ -154,7 +154,7 @@ async def test_a_neighbours_producer_gets_its_slot_before_most_of_a_storm() -> N
         relays = list(stage.proxy.sessions.all_relays())
         # Each look takes a part of the iteration's time, on a quick machine, too.
         looks = itertools.count()
-        stage.proxy.sockets.loop_budget.now = lambda: next(looks) * ITERATION_SECONDS / 2
+        stage.proxy.core.loop_budget.now = lambda: next(looks) * ITERATION_SECONDS / 2
         # Without a turn of the loop: the thread has asked about all of them before the first answer.
         for number, client in enumerate(clients):
             client.send_now(producer_frame(b"%d" % number, 1))

@@ -50,19 +50,19 @@ async def test_throttle_is_switched_on_changed_and_off_by_a_reload() -> None:
     async with staged() as stage:
         counters = stage.proxy.counters
         stage.change(**{THRESHOLD: "true", "overloadSignals": "proxy"})
-        await stage.until(lambda: counters.overload.threshold.evaluations > 1, "samples")
-        assert counters.overload.threshold.failures == 0
+        await stage.until(lambda: stage.proxy.overload.counters.threshold.evaluations > 1, "samples")
+        assert stage.proxy.overload.counters.threshold.failures == 0
         assert "pulsar_proxy_overload_state" in names(stage)
         assert not any("adaptive" in name for name in names(stage))
         assert counted(counters, "controller_age_seconds", "overload") < 5
         stage.change(**{ADAPTIVE: "true", "adaptivePublisherThrottlingIntervalMs": "100"})
-        await stage.until(lambda: counters.overload.adaptive.evaluations > 1, "evaluations")
+        await stage.until(lambda: stage.proxy.overload.counters.adaptive.evaluations > 1, "evaluations")
         assert "pulsar_proxy_adaptive_throttle_active_topic_count" in names(stage)
         # Off and on at once: the next control waits for the end of this one.
         for enabled in ("false", "true"):
             stage.change(**{THRESHOLD: enabled, ADAPTIVE: enabled})
-        done = counters.overload.adaptive.evaluations
-        await stage.until(lambda: counters.overload.adaptive.evaluations > done, "evaluations")
+        done = stage.proxy.overload.counters.adaptive.evaluations
+        await stage.until(lambda: stage.proxy.overload.counters.adaptive.evaluations > done, "evaluations")
         stage.change(**{THRESHOLD: "false", ADAPTIVE: "false"})
         await stage.until(lambda: not names(stage), "the end of overload control")
         assert "overload" not in counted_by(counters, "controller_age_seconds")
@@ -75,7 +75,7 @@ async def test_memory_of_this_machine_and_of_brokers_is_read_while_a_throttle_on
             overloadThrottleEnabled="true", overloadThrottleObserveOnly="true",
             brokerWebServiceURL=broker.url,
         ) as stage:  # fmt: skip
-            overload = stage.proxy.counters.overload
+            overload = stage.proxy.overload.counters
             view = overload.view
             assert view is not None
             await stage.until(lambda: view.signals.limit_bytes > 0 and view.signals.broker_ratio == 0.5, "samples")

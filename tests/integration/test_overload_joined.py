@@ -130,13 +130,13 @@ async def test_q2_producers_are_held_above_the_high_mark_and_all_others_go_on(
         await passed(consumer, b"\x00\x00\x00\x05\x00\x00\x00\x01\x08")
         looking = await stage.client()
         await looking.connect()
-        await stage.until(lambda: stage.proxy.counters.overload.paused_by.get("threshold") == 3, "a look at relays")
-        assert stage.proxy.counters.overload.delays["longest"] > 0
+        await stage.until(lambda: stage.proxy.overload.counters.paused_by.get("threshold") == 3, "a look at relays")
+        assert stage.proxy.overload.counters.delays["longest"] > 0
         pressure.set(0.5)
         for producer in producers:
             assert await producer.broker.receive(len(SMALL)) == SMALL
         await released(stage)
-        assert not stage.proxy.counters.overload.pause_overshoots
+        assert not stage.proxy.overload.counters.pause_overshoots
 
 
 @pytest.mark.threat("unread-pauses-producers")
@@ -184,7 +184,7 @@ async def test_observe_only_releases_everybody_within_a_tick(tmp_path: Path, mon
         await pair.client.send(SMALL)
         stage.change(overloadThrottleObserveOnly="true")
         assert await pair.broker.receive(len(SMALL)) == SMALL
-        view = stage.proxy.counters.overload.view
+        view = stage.proxy.overload.counters.view
         assert view is not None
         await stage.until(lambda: view.paused == {"paused": 0, "would_pause": 1}, "what would be")
 
@@ -200,7 +200,7 @@ async def test_no_more_than_a_relay_buffer_passes_after_the_longest_pause(
         pressure.set(0.9)
         await held(stage)
         (relay,) = relays(stage)
-        opened, counters = relay.snapshot().moved[TO_BROKER], stage.proxy.counters.overload
+        opened, counters = relay.snapshot().moved[TO_BROKER], stage.proxy.overload.counters
         most = stage.proxy.config.relay_buffer_bytes
         # The kernel keeps several buffers for the proxy to read.
         data = SMALL * (6 * most // len(SMALL))
@@ -225,7 +225,7 @@ async def test_q9_ping_and_close_behind_many_messages_pass_while_memory_stays_hi
         pair = await producing(stage, broker)
         pressure.set(0.9)
         await held(stage)
-        counters, most = stage.proxy.counters.overload, stage.proxy.config.relay_buffer_bytes
+        counters, most = stage.proxy.overload.counters, stage.proxy.config.relay_buffer_bytes
         # More than a relay buffer: frame by frame that would take minutes.
         queued = SMALL * (5 * most // (4 * len(SMALL)))
         last = PING_FRAME + close_frame(1)
@@ -331,7 +331,7 @@ async def test_rates_of_two_topics_of_a_client_fall_and_are_natural_again(
             await stage.until(lambda: control.active_topics == 0, "natural rates again")
             sender.stopped = True
         assert sender.received == sender.sent
-        assert stage.proxy.counters.overload.adaptive.failures == 0
+        assert stage.proxy.overload.counters.adaptive.failures == 0
 
 
 def natural_rates(control: OverloadControl) -> dict[str, float]:
@@ -363,8 +363,8 @@ async def test_a_producer_that_comes_again_has_the_rate_that_its_topic_had(
                 task.cancel()
         first.client.reset()
         await stage.until(lambda: not relays(stage), "no producer")
-        evaluations = stage.proxy.counters.overload.adaptive.evaluations
-        await stage.until(lambda: stage.proxy.counters.overload.adaptive.evaluations > evaluations + 2, "evaluations")
+        evaluations = stage.proxy.overload.counters.adaptive.evaluations
+        await stage.until(lambda: stage.proxy.overload.counters.adaptive.evaluations > evaluations + 2, "evaluations")
         assert rates()[0] > natural / 2
         again = await producing(stage, broker)
         assert rates()[0] > natural / 2
@@ -388,7 +388,7 @@ async def test_topics_that_are_new_under_pressure_are_slowed_before_the_next_eva
         pressure.set(0.9)
         # One evaluation, and none after it.
         stage.change(**ADAPTIVE | {"adaptivePublisherThrottlingIntervalMs": "60000"})
-        control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
+        control, counters = stage.proxy.overload.control, stage.proxy.overload.counters
         assert control is not None
         await stage.until(lambda: counters.adaptive.evaluations == 1, "the first evaluation")
         assert control.memory_pressure == 1.0

@@ -48,7 +48,7 @@ async def test_a7_observe_only_is_a_circuit_breaker_of_a_running_proxy(
 ) -> None:
     log = kept_log(monkeypatch)
     async with pressed(tmp_path, monkeypatch, ADAPTIVE) as (stage, broker, pressure):
-        control, counters = stage.proxy.overload.control, stage.proxy.counters.overload
+        control, counters = stage.proxy.overload.control, stage.proxy.overload.counters
         assert control is not None
 
         def stopped() -> bool:
@@ -90,7 +90,7 @@ async def test_producers_are_released_when_the_files_of_the_cgroup_vanish(
         pressure.set(0.9)
         await held(stage)
         await pair.client.send(SMALL)
-        failures = stage.proxy.counters.overload.signal_failures
+        failures = stage.proxy.overload.counters.signal_failures
         assert failures["proxy"] == 0
         for name in ("cgroup", "memory.max", "memory.stat"):
             (tmp_path / name).unlink()

@@ -97,8 +97,10 @@ async def test_a_browser_shows_all_with_nothing_out_of_sight_on_any_screen_in_ei
     async with staged() as stage:
         client = await stage.connected()
         await client.topics("demo/ns-00")
-        stage.proxy.refusals.note_over_limit(error, '<b onclick="x">client', "<img src=x onerror=alert(1)>")
-        stage.proxy.refusals.note_over_limit(error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", 60 * "long")
+        stage.proxy.reports.refusals.note_over_limit(error, '<b onclick="x">client', "<img src=x onerror=alert(1)>")
+        stage.proxy.reports.refusals.note_over_limit(
+            error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", 60 * "long"
+        )
         assert stage.proxy.web is not None
         for second in range(30):
             stage.proxy.web.tick(stage.proxy.loop.time() + second)

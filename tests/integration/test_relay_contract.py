@@ -292,7 +292,7 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(watch
     async with staged(**keys) as stage, raw_broker(greet) as broker:
         # By this clock whatever the loop is asked to do for a relay takes a quarter of an iteration's time.
         looks = itertools.count()
-        stage.proxy.sockets.loop_budget.now = lambda: next(looks) * ITERATION_SECONDS / 4
+        stage.proxy.core.loop_budget.now = lambda: next(looks) * ITERATION_SECONDS / 4
         neighbour = await stage.connected()
         pairs = [await joined(stage, broker) for _ in range(RELAYS)]
         relays, over = list(stage.proxy.sessions.all_relays()), asyncio.Event()

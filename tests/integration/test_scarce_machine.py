@@ -207,7 +207,7 @@ async def test_a_list_without_memory_is_refused_and_the_next_answer_on_its_conne
         assert error.error == ServerError.TooManyRequests
         assert error.message == "the proxy has no memory left for the answer"
         assert stage.broker.record.connections_accepted == 1
-        assert [refusal.stage for refusal in stage.proxy.refusals.recent] == ["machine_memory"]
+        assert [refusal.stage for refusal in stage.proxy.reports.refusals.recent] == ["machine_memory"]
         for client in clients:
             assert len((await client.topics(namespace(3))).topics) == TOPICS
 

@@ -80,7 +80,7 @@ class Seconds:
 
     async def pass_by(self, count: int = 1) -> None:
         for _ in range(count):
-            await self._stage.proxy.writes.sweep(self._now)
+            await self._stage.proxy.memory.writes.sweep(self._now)
             self._now += 1
 
 
@@ -95,7 +95,7 @@ async def unread_schema(stage: Stage) -> AsyncClient:
     stage.broker.answers.schemas[TOPIC] = [schema]
     client = await stage.connected(SLOW_READER_RCVBUF)
     await client.send(schema_frame(1, TOPIC))
-    await stage.until(lambda: stage.direct.held >= LIST_BYTES and stage.proxy.writes, "a schema being written")
+    await stage.until(lambda: stage.direct.held >= LIST_BYTES and stage.proxy.memory.writes, "a schema being written")
     return client
 
 
@@ -159,7 +159,7 @@ class TestStalledReaders:
             await stage.until(lambda: any(s.unsent_bytes for s in stage.broker.connections), "a relay that stands")
             await seconds.pass_by(100)
             assert len(stage.proxy.sessions) == 1
-            assert len(stage.proxy.writes) == 0
+            assert len(stage.proxy.memory.writes) == 0
 
 
 class TestSlowReaders:
@@ -250,7 +250,7 @@ class TestSendBuffers:
             unread = [await stage.connected(SLOW_READER_RCVBUF) for _ in range(4)]
             for number, client in enumerate(unread):
                 await client.ask_topics(namespace(number))
-            await stage.until(lambda: len(stage.proxy.writes) == 4, "four lists being written")
+            await stage.until(lambda: len(stage.proxy.memory.writes) == 4, "four lists being written")
             await seconds.stand_still()
             memory, client = stage.proxy.services.send_buffers.memory, await stage.connected()
             assert len((await client.topics(namespace(9))).topics) == TOPICS

@@ -98,7 +98,7 @@ async def test_tiny_frames_through_many_relays_leave_a_neighbour_its_turns(monke
     keys: dict[str, Any] = {"relayBufferBytes": 64 * 1024}
     async with staged(**keys) as stage, raw_broker(greet) as broker:
         # By this clock a read of a relay takes a quarter of an iteration's time, on every machine.
-        stage.proxy.sockets.loop_budget.now = lambda: reads * ITERATION_SECONDS / 4
+        stage.proxy.core.loop_budget.now = lambda: reads * ITERATION_SECONDS / 4
         neighbour = await stage.connected()
         pairs = [await joined(stage, broker) for _ in range(RELAYS)]
         relays, over = list(stage.proxy.sessions.all_relays()), asyncio.Event()

@@ -191,7 +191,7 @@ async def test_a_client_that_leaves_during_a_read_frees_its_space(
                 await stage.until(lambda: len(stage.proxy.sessions) == 1, "the client gone")
                 assert counted(stage.proxy.counters, "spill_files") == 1, "a thread still reads"
         slow.close()
-        await stage.until(lambda: not stage.proxy.spill.busy, "space and pool free")  # type: ignore[union-attr]
+        await stage.until(lambda: not stage.proxy.memory.spill.busy, "space and pool free")  # type: ignore[union-attr]
 
 
 # --- disks that fail --------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ async def test_a_list_on_disk_is_not_judged_by_its_rate_until_space_is_short(
     monkeypatch.setattr(app, "TICK_SECONDS", 3600)
     least = {"topicListWriteMinBytesPerSecond": 32_768}
     async with staged(**spilling(tmp_path, topicListSpillMaxMB=1, **least)) as stage:
-        watch, counters, spill = stage.proxy.writes, stage.proxy.counters, stage.proxy.spill
+        watch, counters, spill = stage.proxy.memory.writes, stage.proxy.counters, stage.proxy.memory.spill
         assert spill is not None
         seconds = iter(range(1000))
 

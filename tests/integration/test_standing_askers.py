@@ -57,7 +57,7 @@ async def list_of(client: AsyncClient) -> pb.BaseCommand:
 
 def waiting(stage: Stage) -> int:
     """Count the lists that wait for a share, for a turn, or for heap memory."""
-    queues = stage.proxy.broker_queues
+    queues = stage.proxy.memory.queues
     turns = sum(queue.unproven.queue_size for queue in queues.all().values())
     return stage.proxy.memory.unproven.waiting + turns + queues.heap_queue_size
 
@@ -163,6 +163,6 @@ async def test_clients_that_read_a_shared_list_and_stand_with_the_next_are_close
             for number in range(STANDING + 1, STANDING + 3):
                 newcomers.create_task(newcomer(stage, number))
             await stage.until(lambda: stage.heap.short, "newcomers that wait for heap memory")
-            await stage.proxy.writes.sweep(second + 1)
+            await stage.proxy.memory.writes.sweep(second + 1)
         assert 0 < stage.caused("reads_too_slowly") < len(standing)
         assert stage.session_of(silent), "a client that has shown nothing is not closed"

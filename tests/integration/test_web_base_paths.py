@@ -44,7 +44,7 @@ async def test_what_clients_and_the_proxy_ask_is_asked_below_the_path(base: str,
             async with at.client.ws_connect(at.url + WEBSOCKET):
                 pass
             # A list is one of its namespace, wherever the web service is.
-            assert [usage.name for usage in at.stage.proxy.usage.top(5).namespaces] == ["demo/ns"]
+            assert [usage.name for usage in at.stage.proxy.reports.usage.top(5).namespaces] == ["demo/ns"]
             await at.stage.until(lambda: at.broker.list_questions, "the question for the brokers' list")
             metrics = f"{below}/admin/v2/broker-stats/metrics"
             await at.stage.until(lambda: any(asked.path == metrics for asked in at.broker.asked), "statistics")

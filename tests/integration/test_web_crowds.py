@@ -315,7 +315,7 @@ async def test_an_iteration_answers_a_few_of_many_requests_and_fewer_with_long_p
     connections, seconds = 60, REQUEST_SECONDS + len(path) * PATH_BYTE_SECONDS
     async with staged() as stage:
         answers = stage.proxy.counters[ANSWERS]
-        stage.proxy.sockets.loop_budget.now = lambda: answers["4xx"] * seconds
+        stage.proxy.core.loop_budget.now = lambda: answers["4xx"] * seconds
         clients = [await stage.client(port=stage.proxy.web_port) for _ in range(connections)]
         # The answers are small: the kernel keeps them until the clients read.
         for client in clients:
@@ -386,7 +386,7 @@ async def test_an_iteration_passes_a_few_pieces_of_many_websockets_and_addresses
             assert (await clients[-1].receive(12)) == b"HTTP/1.1 101"
         write = asyncio.StreamWriter.write
         monkeypatch.setattr(asyncio.StreamWriter, "write", passes)
-        stage.proxy.sockets.loop_budget.now = lambda: len(passed) * seconds
+        stage.proxy.core.loop_budget.now = lambda: len(passed) * seconds
         for client in clients:
             client.send_now((b"o" if client is clients[-1] else b"c") * 1000)
         await stage.until(lambda: len(passed) == len(clients), "all pieces")

@@ -15,7 +15,8 @@ from proxy.app.memory import nodes
 from proxy.app.metrics.counters import BudgetLine
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
-from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES, SHARE_PART
+from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
+from proxy.clients.services import SHARE_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.config.values import (

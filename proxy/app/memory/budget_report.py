@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final, Self
 
 from proxy.app.memory.budget import kernels_choice, summands, total_bytes, worst_case
-from proxy.app.metrics.counters import BudgetLine, Counters
+from proxy.app.metrics.counters import BudgetLine, MemoryBudget
 from proxy.config.config import Config
 from proxy.core.log import Logger
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths, container_limit_bytes, machine_memory_bytes
@@ -105,25 +105,26 @@ class BudgetReport:
             log.info("memory budget", **fields, kernels_choice=kernels_choice)
 
 
-def count_budget(counters: Counters, config: Config, *, exports: bool) -> None:
-    """Compute the worst case of all memory under a configuration, for the metrics and for the log."""
-    counters.budget = tuple(worst_case(config, exports=exports))
-    counters.budget_bytes = total_bytes({line.owner: line.limit_bytes for line in counters.budget})
-    counters.kernels_choice = tuple(kernels_choice(config, tcp_buffers()))
+def count_budget(budget: MemoryBudget, config: Config, *, exports: bool) -> bool:
+    """Compute the worst case of all memory under a configuration; return whether it is another than before."""
+    before = budget.lines
+    lines = tuple(worst_case(config, exports=exports))
+    total = total_bytes({line.owner: line.limit_bytes for line in lines})
+    budget.take(lines, total, tuple(kernels_choice(config, tcp_buffers())))
+    return lines != before
 
 
-def log_budget(counters: Counters, log: Logger) -> None:
+def log_budget(budget: MemoryBudget, log: Logger) -> None:
     """Log the worst case of all memory with its largest parts, and the memory of container and machine."""
-    report = BudgetReport.of(counters.budget)
-    report.log(log, sum(line.limit_bytes for line in counters.kernels_choice))
+    BudgetReport.of(budget.lines).log(log, sum(line.limit_bytes for line in budget.kernels_choice))
 
 
-def log_two_budgets(counters: Counters, log: Logger, other_bytes: int, other_pid: int) -> None:
+def log_two_budgets(budget: MemoryBudget, log: Logger, other_bytes: int, other_pid: int) -> None:
     """Log the sum of this process's budget and that of the process whose sockets this process takes over.
 
     Rule: the sum is held against the machine alone: each process may have a container of its own.
     """
-    report = BudgetReport.of(counters.budget)
+    report = BudgetReport.of(budget.lines)
     both = report.budget_bytes + other_bytes
     fields = {"budget_bytes": both, "machine_bytes": report.machine_bytes, "pid": other_pid}
     if report.machine_bytes is None or both <= report.machine_bytes:

@@ -10,9 +10,9 @@ from typing import Any, Final, NamedTuple
 
 from proxy.brokers.pool import CONNECTIONS_A_KEY
 from proxy.brokers.resolver import NAMES_AT_ONCE
-from proxy.clients.large_frames import SHARE_PART as FRAMES_PART
 from proxy.clients.requests import LISTS_AT_ONCE
 from proxy.clients.services import MOST_OUTSTANDING
+from proxy.clients.services import SHARE_PART as FRAMES_PART
 from proxy.config.config import Config
 from proxy.config.keys.key import Key
 from proxy.config.values import HANDSHAKE_PART

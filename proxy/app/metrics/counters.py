@@ -1,11 +1,9 @@
-"""The numbers of a proxy, with those of the process itself."""
+"""The counters of the process itself, and the memory budget in force."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from proxy.core import counters
 from proxy.core.counters import counter_by, gauge, gauge_by
-from proxy.overload.counters import OverloadCounters
 
 CONTROLLER_AGES: Final = gauge_by(
     "controller",
@@ -18,11 +16,6 @@ CONFIG_RELOADS: Final = counter_by(
 )
 CONFIG_ACCEPTED: Final = gauge(
     "config_reload_success", "1: the configuration that was read last is in force; 0: that one was refused."
-)
-CONFIG_APPLIED_AT: Final = gauge(
-    "config_last_success_timestamp_seconds",
-    "Unix time at which the configuration in force was applied, at the start or by a reload.",
-    "seconds",
 )
 OTLP_EXPORTS: Final = counter_by(
     "result",
@@ -44,20 +37,17 @@ class BudgetLine(NamedTuple):
     limit_bytes: int
 
 
-class Counters(counters.Counters):
-    """The numbers of a proxy; `report` is called with each internal error, to log it."""
+class MemoryBudget:
+    """The worst case of all memory under the configuration in force; empty before it was computed.
 
-    __slots__ = (
-        "budget",
-        "budget_bytes",
-        "kernels_choice",
-        "overload",
-    )
+    `kernels_choice`: memory that only the kernel bounds, which is no part of the budget.
+    """
 
-    def __init__(self, report: Callable[[BaseException, str], None] | None = None) -> None:
-        super().__init__(report)
-        self.overload = OverloadCounters(self)
-        self.budget: Sequence[BudgetLine] = ()
-        self.budget_bytes = 0
-        # Memory that only the kernel bounds; no part of the budget.
-        self.kernels_choice: Sequence[BudgetLine] = ()
+    __slots__ = ("kernels_choice", "lines", "total_bytes")
+
+    def __init__(self) -> None:
+        self.take((), 0, ())
+
+    def take(self, lines: Sequence[BudgetLine], total_bytes: int, kernels_choice: Sequence[BudgetLine]) -> None:
+        """Replace the budget."""
+        self.lines, self.total_bytes, self.kernels_choice = lines, total_bytes, kernels_choice

@@ -21,13 +21,13 @@ _Read = Callable[["OverloadControl", OverloadCounters], Mapping[str, float] | fl
 
 
 def _view(sources: MetricSources) -> "OverloadControl":
-    view: OverloadControl | None = sources.counters.overload.view
+    view: OverloadControl | None = sources.overload.view
     assert view is not None
     return view
 
 
 def _any(sources: MetricSources) -> bool:
-    return sources.counters.overload.view is not None
+    return sources.overload.view is not None
 
 
 def _threshold(sources: MetricSources) -> bool:
@@ -49,7 +49,7 @@ def _row(
     """Declare a metric with one label or none."""
 
     def readings(sources: MetricSources) -> Mapping[tuple[str, ...], float]:
-        found = read(_view(sources), sources.counters.overload)
+        found = read(_view(sources), sources.overload)
         return {(value,): number for value, number in found.items()} if isinstance(found, Mapping) else {(): found}
 
     labels = (label,) if label else ()

@@ -7,7 +7,6 @@ from typing import Final
 from proxy.app.metrics import process
 from proxy.app.metrics.counters import (
     CONFIG_ACCEPTED,
-    CONFIG_APPLIED_AT,
     CONFIG_RELOADS,
     CONTROLLER_AGES,
     OTLP_EXPORTS,
@@ -15,6 +14,7 @@ from proxy.app.metrics.counters import (
 )
 from proxy.app.metrics.reading import Metric, MetricSources, Row
 from proxy.app.metrics.rows import of_process
+from proxy.config.core import CONFIG_APPLIED_AT
 from proxy.core.descriptors import descriptor_limit
 from proxy.core.instrument import Readings
 from proxy.core.native import native
@@ -83,7 +83,7 @@ def _spill(sources: MetricSources) -> Mapping[str, float]:
 
 def _fits(sources: MetricSources) -> float:
     limits = (container_limit_bytes(sources.memory), machine_memory_bytes(sources.memory))
-    return float(all(limit is None or sources.counters.budget_bytes <= limit for limit in limits))
+    return float(all(limit is None or sources.budget.total_bytes <= limit for limit in limits))
 
 
 PROCESS_ROWS: Final[tuple[Metric, ...]] = (
@@ -97,14 +97,14 @@ PROCESS_ROWS: Final[tuple[Metric, ...]] = (
     CONTROLLER_AGES,
     Row("pulsar_proxy_memory_budget_bytes", "gauge",
         "Worst case of all memory that has a limit (docs/memory.md).",
-        lambda s: {(): s.counters.budget_bytes}, unit="bytes"),
+        lambda s: {(): s.budget.total_bytes}, unit="bytes"),
     Row("pulsar_proxy_memory_budget_part_bytes", "gauge",
         "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
         "larger of `send_buffers` and `stalled_relays` counts.",
-        lambda s: _limits(s.counters.budget), labels=_OWNER, unit="bytes"),
+        lambda s: _limits(s.budget.lines), labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
         "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
-        lambda s: _limits(s.counters.kernels_choice), labels=_OWNER, unit="bytes"),
+        lambda s: _limits(s.budget.kernels_choice), labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_budget_used_bytes", "gauge",
         "Bytes in use of each line of the budget whose use is counted.",
         lambda s: {(label,): size for label, size in _used(s).items()}, labels=_OWNER, unit="bytes"),

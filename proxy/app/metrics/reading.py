@@ -10,10 +10,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from limiter.statistics import LimiterStatistics
-from proxy.app.metrics.counters import Counters
-from proxy.core.counters import Declared
+from proxy.app.metrics.counters import MemoryBudget
+from proxy.core.counters import Counters, Declared
 from proxy.core.instrument import Instrument, Readings
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
+from proxy.overload.counters import OverloadCounters
 from proxy.telemetry.durations import Durations
 from proxy.telemetry.limiter_metrics import LimiterMetrics
 from proxy.telemetry.tenants import TenantTracker
@@ -45,6 +46,8 @@ class MetricSources:
     direct: LimiterSource
     heap_waits: LimiterMetrics
     direct_waits: LimiterMetrics
+    budget: MemoryBudget = field(default_factory=MemoryBudget)
+    overload: OverloadCounters = field(default_factory=OverloadCounters)
     lag: Durations = field(default_factory=lambda: Durations(time.monotonic))
     tenants: TenantTracker = field(default_factory=TenantTracker)
     memory: MemoryPaths = SYSTEM_PATHS

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from limiter.permit import Permit
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.counters import Counters, counter_by
 from proxy.core.descriptors import descriptor_limit
 from proxy.core.log import LinePace, Logger
@@ -290,14 +291,17 @@ def most_files() -> int:
     return MOST_FILES if limit is None else min(MOST_FILES, limit // 4)
 
 
-def make_spill(
-    config: Config, loop: asyncio.AbstractEventLoop, short: Callable[[], bool], counters: Counters, log: Logger
-) -> ListSpill:
+def make_space(core: Core) -> SpillSpace:
+    """Return the space on the disk that a configuration allows."""
+    settings = SpillSettings.of(core.config)
+    return SpillSpace(settings.limit_bytes, most_files(), core.counters, settings.key_cap_percent)
+
+
+def make_spill(core: Core, space: SpillSpace, short: Callable[[], bool]) -> ListSpill:
     """Return the spill of a configuration with a directory; raises SettingFault for a directory that is refused."""
-    disk = open_directory(config.topic_list_spill_directory)
-    settings = SpillSettings.of(config)
-    space = SpillSpace(settings.limit_bytes, most_files(), counters, settings.key_cap_percent)
+    disk, loop = open_directory(core.config.topic_list_spill_directory), core.loop
     # Threads that write also close. Readers never wait for either.
     writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
     readers = WorkerThreads(loop, READERS, "list-reader")
-    return ListSpill(loop, disk, space, short, counters, log, writers, readers, settings.patience_seconds)
+    patience = SpillSettings.of(core.config).patience_seconds
+    return ListSpill(loop, disk, space, short, core.counters, core.log.of("net"), writers, readers, patience)

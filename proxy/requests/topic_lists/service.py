@@ -16,31 +16,28 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.slabs import SlabPool
 from protocol.topic_list import CountingScanner, TopicListAnswer, heap_size
-from proxy.auth.fairness_key import FairnessKeys
-from proxy.brokers.discovery import Brokers
-from proxy.brokers.pool import BrokerPool, PoolKey, Purpose
+from proxy.brokers.pool import PoolKey, Purpose
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
-from proxy.core.counters import Counters, counter, counter_by
+from proxy.config.core import Core
+from proxy.core.counters import counter, counter_by
 from proxy.core.errors import FAIL_OVER, OutOfMemory, OverLimit, ProxyError, RequestFailed, request_failure
-from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
 from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import ClientView
 from proxy.requests.topic_lists.bodies import EncodedList, encode, too_large_for
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.groups import (
     GroupFailure,
     GroupMember,
@@ -50,17 +47,13 @@ from proxy.requests.topic_lists.groups import (
     reserve_first_ready,
 )
 from proxy.requests.topic_lists.heap_crowds import AskAgain
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.question import ListQuestion
-from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.requests.validation import check_get_topics
 from proxy.telemetry.events.recorder import RequestRecord
+from proxy.telemetry.events.reports import Reports
 from proxy.telemetry.events.timeline import Step
-from proxy.telemetry.refusals import RefusalLog, Stage
-from proxy.telemetry.usage import UsageTracker
-
-if TYPE_CHECKING:
-    from proxy.net.spill.spill import ListSpill
+from proxy.telemetry.refusals import Stage
 
 # uvloop's clock and timers count whole milliseconds, so that the clock of one request may end just before its deadline.
 TIMER_SECONDS: Final = 0.002
@@ -129,41 +122,32 @@ class TopicListService:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
-        limiter: AsyncDualMemoryLimiter,
-        queues: BrokerQueues,
-        pool: BrokerPool,
-        brokers: Brokers,
-        slabs: SlabPool,
+        core: Core,
+        memory: ListMemory,
+        side: BrokerSide,
         pump: Pump,
-        loop_budget: LoopBudget,
-        sizes: ListSizes,
-        fairness_keys: FairnessKeys,
-        counters: Counters,
-        refusals: RefusalLog,
-        usage: UsageTracker,
-        unproven: UnprovenReaders,
-        spill: "ListSpill | None" = None,
+        reports: Reports,
     ) -> None:
-        self._loop = loop
-        self._limiter = limiter
-        self._unproven = unproven
-        self.queues = queues
-        self._pool = pool
-        self._brokers = brokers
-        self._slabs = slabs
+        self._loop = core.loop
+        self._limiter = memory.limiter
+        self._unproven = memory.unproven
+        self.queues = memory.queues
+        self._pool = side.pool
+        self._brokers = side.brokers
+        self._slabs = memory.slabs
         self._pump = pump
-        self._loop_budget = loop_budget
-        self._sizes = sizes
-        self._counters = counters
-        self._refusals = refusals
-        self._usage = usage
-        self._spill = spill
-        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(loop, TaskClock.run_out)
-        self.groups = ListGroups(loop, fairness_keys.key, fairness_keys.share_key)
+        self._loop_budget = core.loop_budget
+        self._sizes = memory.sizes
+        self._counters = core.counters
+        self._refusals = reports.refusals
+        self._usage = reports.usage
+        self._spill = memory.spill
+        keys = memory.fairness_keys
+        self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
+        self.groups = ListGroups(core.loop, keys.key, keys.share_key)
         # Swept once a second (`proxy.app.proxy`).
-        self.arriving = ArrivingAnswers("topic list", counters[GIVEN_UP])
-        self._scope = TaskScope(lambda error: counters.internal_error(error, "topic list group"))
+        self.arriving = ArrivingAnswers("topic list", core.counters[GIVEN_UP])
+        self._scope = TaskScope(lambda error: core.counters.internal_error(error, "topic list group"))
 
     @property
     def working(self) -> int:

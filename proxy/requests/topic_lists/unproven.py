@@ -24,7 +24,7 @@ Rules:
 import asyncio
 import math
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from limiter.clock import Clock
 from limiter.dual import AsyncDualMemoryLimiter
@@ -38,6 +38,9 @@ from proxy.requests.topic_lists.broker_queues import UNPROVEN_HEAP_PART, BrokerQ
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup
 from proxy.requests.topic_lists.heap_crowds import AskAgain, HeapCrowd
 from proxy.telemetry.events.timeline import Step
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 # Before the first answer a list counts as 10,000 names of 100 bytes.
 FIRST_AVERAGE_BYTES: Final = 1024 * 1024
@@ -70,10 +73,12 @@ WAITING: Final = gauge(
 class UnprovenReaders:
     """The share of direct memory for unproven readers; `percent` of the limit, 100: there is no such rule."""
 
-    def __init__(self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int) -> None:
+    def __init__(
+        self, limiter: AsyncDualMemoryLimiter, clock: Clock, percent: int, disk: "SpillSpace | None" = None
+    ) -> None:
         self._limiter = limiter
         self._clock = clock
-        self.shares = ReaderShares(limiter.direct)
+        self.shares = ReaderShares(limiter.direct, disk)
         self._average_bytes = FIRST_AVERAGE_BYTES
         # The least average until then.
         self._least_average_bytes, self._least_until = FIRST_AVERAGE_BYTES, -math.inf

@@ -1,8 +1,11 @@
 """Stand in for the list of brokers where a test has one that is always up."""
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 from proxy.brokers.discovery import Brokers
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import BrokerUnavailable
 
@@ -46,3 +49,8 @@ class SilentBroker(OneBroker):
     async def pick(self, key: str | None = None, avoid: BrokerAddress | None = None) -> BrokerAddress:
         await self._gate.wait()
         raise BrokerUnavailable("no broker is up")
+
+
+def side_of(brokers: OneBroker, pool: Any = None) -> BrokerSide:
+    """Give what leads to brokers as a service of requests sees it: a choice of brokers, and a pool."""
+    return cast(BrokerSide, SimpleNamespace(brokers=brokers, pool=pool, known=None))

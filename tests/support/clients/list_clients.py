@@ -10,14 +10,13 @@ from typing import Any
 from limiter.semaphore import AsyncSemaphore
 from protocol.commands import decode_command
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.output import Output
 from proxy.net.transport import Endpoint, SharedReadBuffer
-from proxy.net.write_watch import WriteLimits, WriteWatch
+from proxy.net.write_watch import WriteWatch
+from tests.support.cores import core_of
 from tests.support.sockets.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40
@@ -41,7 +40,7 @@ class ListClient(Endpoint):
         self.client_version: str | None = None
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        watch = WriteWatch(direct, direct, lambda: 0, Counters(), WriteLimits(20.0, 32768), open_log())
+        watch = WriteWatch(core_of(loop=loop), direct, direct, lambda: 0)
         self.output = Output(self, direct, watch)
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)

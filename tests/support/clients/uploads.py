@@ -13,7 +13,8 @@ from protocol.frames import Frame, varint
 from protocol.framing import BodyEnd, FrameAnnounced, FrameDecoder, Signal
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State
-from proxy.clients.large_frames import SHARE_PART, UNBOOKED_FRAME_BYTES, LargeFrames
+from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
+from proxy.clients.services import SHARE_PART
 from proxy.clients.session import Hold
 from proxy.clients.upload_watch import LOOK_SECONDS, UploadWatch
 from proxy.core.counters import Counters

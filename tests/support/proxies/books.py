@@ -27,7 +27,7 @@ def books_of(proxy: Proxy) -> dict[str, int]:
         "watched sockets": len(proxy.sockets.hangup),
         "groups of lists": len(requests.topic_lists.groups),
         "bodies being sent": len(proxy.sockets.pump),
-        "lists on disk": 0 if proxy.spill is None else proxy.spill.busy,
+        "lists on disk": 0 if proxy.memory.spill is None else proxy.memory.spill.busy,
         "dials to made-up hosts": sum(counted_by(proxy.counters, "target_dials").values()),
-        "put off": len(proxy.sockets.loop_budget),
+        "put off": len(proxy.core.loop_budget),
     }

@@ -14,28 +14,29 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.auth.fairness_key import DisplayNames
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.connection import ClientConnection
 from proxy.clients.requests import RequestServices
 from proxy.clients.services import ClientLimits, ClientServices
-from proxy.clients.upload_watch import UploadWatch
+from proxy.config.core import Core
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
-from proxy.core.task_turns import LeaveTurns
 from proxy.net.hangup import HangupWatcher
-from proxy.net.send_buffers import SendBuffers, SendSettings
+from proxy.net.send_buffers import SendSettings
 from proxy.net.transport import SharedReadBuffer
-from proxy.net.write_watch import WriteLimits, WriteWatch
 from proxy.requests.lookups import LookupService
 from proxy.requests.request_bytes import RequestBytes
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.service import ListRequest
-from proxy.telemetry.refusals import RefusalLog
-from tests.support.brokers.one_broker import OneBroker
+from proxy.telemetry.events.reports import Reports
+from tests.support.brokers.one_broker import OneBroker, side_of
 from tests.support.clients.async_client import connect_frame
 from tests.support.clients.list_clients import commands_in, turns
+from tests.support.configured import configured
 from tests.support.proxies.counted import counted_by
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
@@ -50,6 +51,11 @@ LIMITS = ClientLimits(
 )
 BROKER = BrokerAddress("broker", 6650)
 LOOKUP_SECONDS = 60.0
+NO_LIMITS = {
+    "maxTopicListInFlightHeapMemSizeMB": 0,
+    "maxTopicListInFlightDirectMemSizeMB": 0,
+    "topicListFairness": "fifo",
+}
 
 
 class Lists:
@@ -125,51 +131,29 @@ class Desk:
         loop = asyncio.get_running_loop()
         self.now = 100.0
         self.lists, self.registry, self.counters = Lists(), Registry(), Counters()
-        self.refusals = RefusalLog(open_log("error"), loop)
         self.loop_budget = LoopBudget(loop, lambda: self.now)
         self.slots = AsyncSemaphore("lookups", 1000, max_queue=0, timeout_seconds=1.0, clock=loop)
-        direct = AsyncSemaphore("direct", 0, max_queue=0, timeout_seconds=1.0, clock=loop)
-        brokers = OneBroker(BROKER)
         self.command_bytes = RequestBytes(loop, command_bytes, self.loop_budget) if command_bytes else None
-        lookups = LookupService(
-            loop,
-            cast(Any, None),
-            brokers,
-            self.slots,
-            self.counters,
-            LOOKUP_SECONDS,
-            request_bytes=self.command_bytes,
-        )
+        core = Core(loop, configured(**NO_LIMITS), self.counters, open_log("error"), self.loop_budget)
+        reports, side = Reports(core, DisplayNames()), side_of(OneBroker(BROKER))
+        self.refusals = reports.refusals
         self.services = ClientServices(
-            loop=loop,
-            shared=SharedReadBuffer(),
-            hangup=hangup,
-            counters=self.counters,
-            limits=replace(LIMITS, **limits),
-            direct=direct,
-            frames=direct,
-            handshakes=direct,
-            uploads=UploadWatch(lambda: 32768),
-            requests=RequestServices(
-                loop,
-                self.counters,
-                lookups,
+            core,
+            cast(Sockets, SimpleNamespace(shared=SharedReadBuffer(), hangup=hangup)),
+            ListMemory(core),
+            cast(Any, self.registry),
+            RequestServices(
+                core,
+                LookupService(core, side, self.slots, self.command_bytes),
                 cast(Any, self.lists),
-                self.loop_budget,
-                schemas=cast(Any, None),
-                refusals=self.refusals,
-                leaving=LeaveTurns(
-                    loop, self.loop_budget, lambda error: self.counters.internal_error(error, "client that left")
-                ),
+                cast(Any, None),
+                reports,
             ),
-            direct_mode=cast(Any, None),
-            sessions=cast(Any, self.registry),
-            server_version="test",
-            writes=WriteWatch(direct, direct, lambda: 0, self.counters, WriteLimits(20.0, 32768), open_log()),
-            loop_budget=self.loop_budget,
-            fairness_keys=FairnessKeys("fifo"),
-            send_buffers=SendBuffers(loop, self.counters, SendSettings(0, None)),
+            cast(Any, None),
         )
+        self.services.limits = replace(LIMITS, **limits)
+        self.services.requests.lookups.apply(self.slots.limit, LOOKUP_SECONDS)
+        self.services.send_buffers.apply(SendSettings(0, None))
         self.visitors: list[Visitor] = []
 
     def visitor(self, room: int = 1 << 40, address: str = "192.0.2.1") -> Visitor:

@@ -11,14 +11,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, cast
 
-from limiter.dual import AsyncDualMemoryLimiter
-from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from protocol.slabs import SlabPool
 from proxy.auth.credential_holders import CredentialHolders
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.auth.fairness_key import DisplayNames
 from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.clocks import BrokerClocks
@@ -31,22 +28,20 @@ from proxy.config.config import Config
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.pump import Pump
 from proxy.net.transport import SharedReadBuffer
-from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.groups import ListGroup
+from proxy.requests.topic_lists.memory import ListMemory, MemorySettings
 from proxy.requests.topic_lists.service import ListRequest, TopicListService
-from proxy.requests.topic_lists.sizes import ListSizes
-from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.events.identities import EventIdentities
 from proxy.telemetry.events.recorder import Recorder, RecorderSettings, RequestOrigin
-from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.usage import UsageTracker
-from tests.support.brokers.one_broker import OneBroker
+from proxy.telemetry.events.reports import Reports
+from tests.support.brokers.one_broker import OneBroker, side_of
 from tests.support.brokers.raw_broker import CONNECTED
 from tests.support.clients.list_clients import ListClient, commands_in, turns
+from tests.support.cores import core_of
 from tests.support.proxies.events import CheckedSink
 from tests.support.sockets.memory_transport import MemoryTransport
 
@@ -223,18 +218,29 @@ class ListStage:
         loop, sizes = self.loop, self.sizes
         self.hangup = HangupWatcher(loop)
         self.counters = Counters(lambda error, where: self.reports.append(error))
-        self.limiter = AsyncDualMemoryLimiter(
-            *(
-                AsyncSemaphore(
-                    name, limit, max_queue=sizes.max_queue, timeout_seconds=sizes.acquire_seconds, clock=loop
-                )
-                for name, limit in (("heap", sizes.heap), ("direct", sizes.direct))
+        log = open_log("error", "json")
+        core = core_of(counters=self.counters, log=log, loop=loop, clock=loop.time)
+        memory = ListMemory(core)
+        memory.apply(
+            MemorySettings(
+                sizes.heap,
+                sizes.max_queue,
+                sizes.acquire_seconds,
+                sizes.direct,
+                sizes.max_queue,
+                sizes.acquire_seconds,
+                "connection",
+                True,
+                100,
+                sizes.unproven_percent,
             )
         )
+        memory.queues.apply(sizes.limits)
+        memory.sizes.initial_bytes = KIB
+        self.limiter, self.queues = memory.limiter, memory.queues
         self.limiter.set_sharing(sizes.share_by_key, 100)
-        self.pump, self.loop_budget, self.usage = Pump(loop, loop.time), LoopBudget(loop, loop.time), UsageTracker(loop)
-        log = open_log("error", "json")
-        self.refusals = RefusalLog(log, loop)
+        self.pump, self.loop_budget, reports = Pump(loop, loop.time), core.loop_budget, Reports(core, DisplayNames())
+        self.usage, self.refusals = reports.usage, reports.refusals
         clocks = BrokerClocks(keep_alive_seconds=0, answer_timeout_seconds=30, idle_seconds=3600)
         pool_limits = PoolLimits(per_key=2, total=16, clocks=clocks)
         connect_frames = NamedFrames(
@@ -258,23 +264,7 @@ class ListStage:
             connect_frames,
             self.choice,
         )
-        self.queues = BrokerQueues(loop, self.limiter, sizes.limits)
-        self.service = TopicListService(
-            loop,
-            self.limiter,
-            self.queues,
-            self.pool,
-            self.choice,
-            SlabPool(0),
-            self.pump,
-            self.loop_budget,
-            ListSizes(KIB),
-            FairnessKeys("connection"),
-            self.counters,
-            self.refusals,
-            self.usage,
-            UnprovenReaders(self.limiter, loop, sizes.unproven_percent),
-        )
+        self.service = TopicListService(core, memory, side_of(self.choice, self.pool), self.pump, reports)
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(
             self.events.put,

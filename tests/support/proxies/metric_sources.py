@@ -7,13 +7,13 @@ from typing import Any, Final, cast
 
 from limiter.soft_pool import PoolRecord
 from limiter.statistics import LimiterStatistics
-from proxy.app.metrics.counters import BudgetLine, Counters
+from proxy.app.metrics.counters import BudgetLine, MemoryBudget
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
-from proxy.core.counters import Declared, Number
+from proxy.core.counters import Counters, Declared, Number
 from proxy.core.loop_budget import LoopBudget
 from proxy.core.process_memory import SYSTEM_PATHS, MemoryPaths
-from proxy.overload.counters import TopicNumbers
+from proxy.overload.counters import OverloadCounters, TopicNumbers
 from proxy.overload.samples import Signals
 from proxy.relay.engines import RelayEngines
 from proxy.relay.memory.sockets import SocketMemory
@@ -103,8 +103,11 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
             else:
                 labels = list(found) or [metric.labels[0] if len(metric.labels) == 1 else metric.labels]
                 found.update({label: next(numbers) for label in labels})
-    counters.budget_bytes = next(numbers)
-    overload = counters.overload
+    return counters
+
+
+def full_overload(numbers: "itertools.count[int]") -> OverloadCounters:
+    overload = OverloadCounters()
     overload.view = full_view(numbers)
     for name in overload.__slots__:
         if type(value := getattr(overload, name)) in (int, float):
@@ -116,12 +119,14 @@ def full_counters(numbers: "itertools.count[int]") -> Counters:
     for controller in (overload.threshold, overload.adaptive):
         for name in controller.__slots__:
             setattr(controller, name, next(numbers))
-    counters.budget = (
-        BudgetLine("decoded_lists", "decoded topic lists", "", 100),
-        BudgetLine("a_line", "a line", "", 7),
-    )
-    counters.kernels_choice = (BudgetLine("relay_unsent", "unsent bytes of relays", "", next(numbers)),)
-    return counters
+    return overload
+
+
+def full_budget(numbers: "itertools.count[int]") -> MemoryBudget:
+    budget, total = MemoryBudget(), next(numbers)
+    lines = (BudgetLine("decoded_lists", "decoded topic lists", "", 100), BudgetLine("a_line", "a line", "", 7))
+    budget.take(lines, total, (BudgetLine("relay_unsent", "unsent bytes of relays", "", next(numbers)),))
+    return budget
 
 
 def full_relays(numbers: "itertools.count[int]") -> RelayEngines:
@@ -167,6 +172,7 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
     commands.hold("192.0.2.1", 1000 + next(numbers))
     event_log: Any = FullEventLog(files=SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields)))
     return MetricSources(
-        full_counters(numbers), heap, direct, heap_waits, direct_waits, lag, tenants, memory, CREATED,
+        full_counters(numbers), heap, direct, heap_waits, direct_waits, full_budget(numbers),
+        full_overload(numbers), lag, tenants, memory, CREATED,
         commands=commands, relays=full_relays(numbers), event_log=event_log,
     )  # fmt: skip

@@ -132,7 +132,7 @@ class Stage:
 
     @property
     def frames(self) -> AsyncSemaphore:
-        return self.proxy.memory.frames
+        return self.proxy.services.frames
 
     @property
     def handshakes(self) -> AsyncSemaphore:

@@ -40,7 +40,7 @@ async def pass_by(stage: Stage, seconds: range) -> None:
     for second in seconds:
         # The kernel moves bytes in real time, whatever second it is here.
         await asyncio.sleep(0.02)
-        await stage.proxy.writes.sweep(second)
+        await stage.proxy.memory.writes.sweep(second)
 
 
 def proven(stage: Stage, client: AsyncClient) -> bool:

@@ -4,23 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import cast
 
-from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import FairnessKeys
+from proxy.auth.fairness_key import DisplayNames
+from proxy.brokers.side import BrokerSide
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import TargetValidator
 from proxy.config.config import Config
 from proxy.core.counters import Counters
-from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
-from proxy.net.write_watch import WriteLimits, WriteWatch
-from proxy.requests.reader_shares import ReaderShares
-from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.usage import UsageTracker
+from proxy.net.listen.listening import ListeningSockets
+from proxy.requests.topic_lists.memory import ListMemory
+from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
 from proxy.web.port import WebParts, WebPort, start_web
 from proxy.web.readiness import Readiness
+from tests.support.cores import core_of
 from tests.support.web.web_pages import Page, get, raw
 
 
@@ -47,6 +48,8 @@ def config(**overrides: str) -> Config:
         "brokerServiceURL": "pulsar://broker",
         "bindAddress": "127.0.0.1",
         "webServicePort": "0",
+        "topicListFairness": "fifo",
+        "topicListUnprovenReadersMemoryPercent": "100",
     }
     given |= overrides
     return Config.load(overrides=given)
@@ -57,30 +60,26 @@ def web_parts(
 ) -> WebParts:
     """Make everything that the web ports need, with books of its own."""
     loop = asyncio.get_running_loop()
-    log = open_log("error")
-    counters = Counters(lambda error, where: None)
-    direct = AsyncSemaphore("direct", 100 << 20, max_queue=100, timeout_seconds=5, clock=loop)
-    return WebParts(
-        config=settings,
-        pages=own_pages(settings.status_file_path, lambda: [render()], readiness),
-        direct=direct,
-        shares=ReaderShares(direct),
-        fairness_keys=FairnessKeys("fifo"),
-        refusals=RefusalLog(log, loop),
-        usage=UsageTracker(loop),
-        writes=WriteWatch(direct, direct, lambda: 0, counters, WriteLimits.of(settings), log),
-        validator=TargetValidator(("*",), ("*",), ("8080",)),
-        hangup=hangup,
-        counters=counters,
-        log=log,
-        lookups=BrokerPorts(
-            (), lambda port, broker, tls: 0, loop.time, log,
-            advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
-            tls_ports=False,
-        ),
-        withheld=lambda target, path: None,
-        loop_budget=LoopBudget(loop, loop.time),
+    core = core_of(config=settings, counters=Counters(lambda error, where: None), clock=loop.time)
+    side = SimpleNamespace(
+        web_validator=TargetValidator(("*",), ("*",), ("8080",)),
+        gate=SimpleNamespace(withheld=lambda target, path: None),
+        of_questions=(None, None, None),
+    )
+    lookups = BrokerPorts(
+        (), lambda port, broker, tls: 0, loop.time, core.log,
+        advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
+        tls_ports=False,
     )  # fmt: skip
+    return WebParts(
+        core,
+        cast(Sockets, SimpleNamespace(hangup=hangup, listening=ListeningSockets())),
+        ListMemory(core),
+        cast(BrokerSide, side),
+        Reports(core, DisplayNames()),
+        own_pages(settings.status_file_path, lambda: [render()], readiness),
+        lookups,
+    )
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import pytest
 
 from proxy.app.memory.budget import worst_case
 from proxy.app.memory.budget_report import BudgetReport, count_budget, log_budget, log_two_budgets
-from proxy.app.metrics.counters import Counters
+from proxy.app.metrics.counters import MemoryBudget
 from proxy.core.log import Logger
 from tests.support.configured import configured
 from tests.support.log_lines import LogLines
@@ -28,11 +28,11 @@ def has(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return set_memory
 
 
-def line_of(log_it: Callable[[Counters, Logger], None]) -> dict[str, Any]:
+def line_of(log_it: Callable[[MemoryBudget, Logger], None]) -> dict[str, Any]:
     """Return the only line that is logged about the budget of all defaults."""
-    counters, lines = Counters(), LogLines()
-    count_budget(counters, CONFIG, exports=False)
-    log_it(counters, lines.log)
+    budget, lines = MemoryBudget(), LogLines()
+    count_budget(budget, CONFIG, exports=False)
+    log_it(budget, lines.log)
     (said,) = lines.said
     return said
 
@@ -60,9 +60,9 @@ def test_a_budget_that_fits_names_no_keys(has: Callable[..., None]) -> None:
 
 def test_two_budgets_that_do_not_fit_together_name_the_keys_too(has: Callable[..., None]) -> None:
     has(5_000)
-    alone = line_of(lambda counters, log: log_two_budgets(counters, log, 100 * MIB, 4711))
+    alone = line_of(lambda budget, log: log_two_budgets(budget, log, 100 * MIB, 4711))
     assert (alone["level"], alone["pid"], "keys" in alone) == ("info", 4711, False)
-    both = line_of(lambda counters, log: log_two_budgets(counters, log, counters.budget_bytes, 4711))
+    both = line_of(lambda budget, log: log_two_budgets(budget, log, budget.total_bytes, 4711))
     assert both["level"] == "warning"
     assert both["budget_bytes"] > both["machine_bytes"] == 5_000 * MIB
     assert "maxConcurrentLookupRequests" in both["keys"]

@@ -13,14 +13,14 @@ import proxy
 from protocol.command_type import CommandType
 from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case
 from proxy.app.memory.nodes import NODES
-from proxy.app.metrics.counters import BudgetLine, Counters
+from proxy.app.metrics.counters import BudgetLine
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.auth import authenticator
 from proxy.clients.requests import ASKED
 from proxy.config.config import Config
-from proxy.core.counters import Declared
+from proxy.core.counters import Counters, Declared
 from proxy.core.process_memory import MemoryPaths
 from proxy.telemetry.events.log import SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -120,7 +120,7 @@ def test_requests_are_counted_by_their_command() -> None:
 def test_every_counter_reaches_a_metric() -> None:
     setting = Setting()
     counters = setting.counters
-    view = counters.overload.view = full_view(itertools.count(1))
+    view = setting.sources.overload.view = full_view(itertools.count(1))
     assert view.shows_topics
     zero = setting.samples()
     for metric in INSTRUMENTS:
@@ -129,7 +129,7 @@ def test_every_counter_reaches_a_metric() -> None:
             changed = setting.samples()
             assert [key for key in zero if changed[key] == 12_345], metric.name
             counters[metric].value = 0
-    for book in (counters, counters.overload):
+    for book in (setting.sources.budget, setting.sources.overload):
         for name in type(book).__slots__:
             if isinstance(getattr(book, name, None), int):
                 setattr(book, name, 12_345)
@@ -151,7 +151,7 @@ def test_a6_throttle_that_is_not_enabled_has_no_metric_at_all() -> None:
     setting = Setting()
     assert "throttle" not in setting.text()
     assert "overload" not in setting.text()
-    view = setting.counters.overload.view = full_view(itertools.count(1))
+    view = setting.sources.overload.view = full_view(itertools.count(1))
     view.threshold_state, view.shows_topics = "paused", False
     names = {name for name, _ in setting.samples()}
     assert "pulsar_proxy_overload_state" in names
@@ -186,7 +186,7 @@ def test_logins_are_shown_under_names_of_upstream() -> None:
 @pytest.mark.parametrize(("budget_bytes", "fits"), [(1024 * 1024, 1), (1024 * 1024 + 1, 0)])
 def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: int, fits: int) -> None:
     setting = Setting()
-    setting.counters.budget_bytes = budget_bytes
+    setting.sources.budget.total_bytes = budget_bytes
     contained = ProxyMetrics("blue", replace(setting.sources, memory=known_process(tmp_path)))
     assert f'pulsar_proxy_memory_budget_fits{{cluster="blue"}} {fits}.0' in contained.render().decode()
     free = ProxyMetrics("blue", replace(setting.sources, memory=MemoryPaths(tmp_path, tmp_path)))
@@ -196,7 +196,7 @@ def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: i
 def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
     sink = SinkNumbers(0, 0, 0, 0, 42)
     setting = Setting(heap=Books(held=7), event_log=FullEventLog(files=sink))
-    setting.counters.budget = (BudgetLine("queues", "the queues", "", 5),)
+    setting.sources.budget.lines = (BudgetLine("queues", "the queues", "", 5),)
     assert setting.value("pulsar_proxy_memory_budget_part_bytes", owner="queues") == 5
     used = "pulsar_proxy_memory_budget_used_bytes"
     assert setting.value(used, owner="decoded_lists") == 7

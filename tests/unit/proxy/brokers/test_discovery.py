@@ -178,7 +178,7 @@ async def test_who_is_being_resolved_is_asked_meanwhile(street: Street) -> None:
 
 @virtually(street_of, A.host, B.host, idle=30.0)
 async def test_a_silent_broker_is_looked_at_again_and_one_with_an_open_connection_is_not(street: Street) -> None:
-    street.brokers.in_use = lambda broker: broker == B
+    street.brokers.start(lambda broker: broker == B)
     await asyncio.sleep(300)
     assert {host for _, host in street.looks} == {A.host}
     assert 10 <= len(street.looks) <= 14

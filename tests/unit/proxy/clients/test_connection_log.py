@@ -81,8 +81,8 @@ def test_a_name_that_a_client_chose_is_cut() -> None:
 
 @virtual
 async def test_an_exception_of_a_broken_session_costs_no_more_than_its_line() -> None:
-    book, written = Book(), Written(100)
-    book.sessions.connection_log = written.log
+    written = Written(100)
+    book = Book(connection_log=written.log)
     broken = book.add("192.0.2.1")
     broken.output = SimpleNamespace()
     broken.abort(CLOSED)

@@ -10,6 +10,7 @@ import pytest
 
 from protocol.errors import ServerError
 from proxy.clients.connection import ClientConnection
+from proxy.clients.connection_log import ConnectionLog
 from proxy.clients.crowds import IDLE_SECONDS
 from proxy.clients.sessions import (
     DRAIN_LOOK_SECONDS,
@@ -25,6 +26,7 @@ from proxy.relay.engine import RelaySnapshot
 from proxy.relay.native_engine import NativeRelay
 from proxy.relay.relay_crowds import QUIET_SECONDS
 from tests.support.clients.list_clients import turns
+from tests.support.cores import core_of
 from tests.support.loops.loops import virtual
 from tests.support.proxies.counted import counted_by
 
@@ -111,6 +113,7 @@ class Book:
         keep_alive_seconds: int = 30,
         read_timeout_seconds: float = 75.0,
         ipv6_bits: int = 64,
+        connection_log: ConnectionLog | None = None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.counters = Counters()
@@ -118,7 +121,9 @@ class Book:
         limits = SessionLimits(
             total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds, ipv6_bits=ipv6_bits
         )
-        self.sessions = Sessions(self.loop, self.counters, open_log("debug", "json", self._file), limits)
+        self.sessions = Sessions(
+            core_of(counters=self.counters, log=open_log("debug", "json", self._file)), limits, connection_log
+        )
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)

@@ -16,11 +16,13 @@ from proxy.net.write_watch import (
     PROOF_BYTES,
     QUICK_SECONDS,
     QUICK_SEEN_SECONDS,
+    MostOwed,
     WriteLimits,
     WriteProgress,
     WriteWatch,
 )
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+from tests.support.cores import core_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import virtual
 from tests.support.proxies.counted import counted
@@ -91,7 +93,12 @@ class Reader:
 class Books:
     """A watch over readers, the direct limiter they hold memory of, and a clock that a test moves."""
 
-    def __init__(self, stall_seconds: float = STALL_SECONDS, min_bytes_per_second: int = LEAST) -> None:
+    def __init__(
+        self,
+        stall_seconds: float = STALL_SECONDS,
+        min_bytes_per_second: int = LEAST,
+        most_owed: MostOwed | None = None,
+    ) -> None:
         self.clock = ManualClock()
         self.counters = Counters()
         waits = LimiterMetrics(self.clock.time)
@@ -99,13 +106,13 @@ class Books:
             AsyncSemaphore(name, limit, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits.waited)
             for name, limit in (("direct", 3 * LISTS), ("heap", LISTS))
         )
-        limits = WriteLimits(stall_seconds, min_bytes_per_second)
         self.heap = AsyncSemaphore(
             "heap", LISTS, max_queue=0, timeout_seconds=1000.0, clock=self.clock, observer=waits.waited
         )
         self._file = io.BytesIO()
-        log = open_log("info", "json", self._file)
-        self.watch = WriteWatch(self.direct, self.heap, lambda: waits.served_waiters, self.counters, limits, log)
+        core = core_of(counters=self.counters, log=open_log("info", "json", self._file))
+        self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, most_owed)
+        self.watch.apply(WriteLimits(stall_seconds, min_bytes_per_second))
         self.readers: list[Reader] = []
 
     def reader(self, rate: float = 0, memory: int = LISTS) -> Reader:
@@ -233,8 +240,7 @@ class TestListsBehindThoseThatAreOwed:
     """The heap memory has room for four lists, and one is what those that stand may hold of it."""
 
     def stand(self, count: int, most: int | None = LISTS // 4, least: int = LEAST) -> tuple[Books, list[Reader]]:
-        books = Books(min_bytes_per_second=least)
-        books.watch.most_owed = lambda: (None, most)
+        books = Books(min_bytes_per_second=least, most_owed=lambda: (None, most))
         readers = [books.reader(memory=LISTS // 4) for _ in range(count)]
         for number, reader in enumerate(readers):
             reader.held_up = [(number, LISTS // 4)]
@@ -332,8 +338,7 @@ class Scene:
     """Readers that owe a list each, of which half of one may be owed, and somebody who waits for memory."""
 
     def __init__(self, *rates: float, least: int = LEAST) -> None:
-        self.books = Books(min_bytes_per_second=least)
-        self.books.watch.most_owed = lambda: (SIZE, None)
+        self.books = Books(min_bytes_per_second=least, most_owed=lambda: (SIZE, None))
         self.readers = [self.books.reader(rate, memory=SIZE) for rate in rates]
         for number, reader in enumerate(self.readers):
             reader.owed = number, SIZE
@@ -385,8 +390,7 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
 
 @virtual
 async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
-    books = Books()
-    books.watch.most_owed = lambda: (None, 0)
+    books = Books(most_owed=lambda: (None, 0))
     readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
     for number, reader in enumerate(readers):
         reader.held_up = [(number, KIB)]

@@ -11,14 +11,14 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
-from proxy.core.counters import Counters
 from proxy.core.tasks import STEP_SECONDS
 from proxy.requests.client import ClientView
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_OUTSTANDING, LookupService
-from tests.support.brokers.one_broker import SilentBroker
+from tests.support.brokers.one_broker import SilentBroker, side_of
 from tests.support.clients.async_client import lookup_frame
 from tests.support.clients.list_clients import commands_in, turns
+from tests.support.cores import core_of
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.client_desk import desk
 from tests.support.proxies.counted import counted_by
@@ -57,7 +57,9 @@ def lookups_of(limit: int) -> tuple[LookupService, AsyncSemaphore]:
     loop = asyncio.get_running_loop()
     places = AsyncSemaphore("lookups", limit, max_queue=0, timeout_seconds=1.0, clock=loop)
     broker = SilentBroker(BrokerAddress("broker", 6650))
-    return LookupService(loop, cast(Any, None), broker, places, Counters(), SECONDS), places
+    lookups = LookupService(core_of(), side_of(broker), places)
+    lookups.apply(limit, SECONDS)
+    return lookups, places
 
 
 def client_of(sent: list[bytes]) -> ClientView:

@@ -32,9 +32,9 @@ class Disk(SpillSpace):
         return self.room
 
 
-def shares(percent: int = 50) -> ReaderShares:
+def shares(percent: int = 50, disk: Any = None) -> ReaderShares:
     direct = AsyncSemaphore("direct", LIMIT, max_queue=0, timeout_seconds=0.0, clock=ManualClock())
-    found = ReaderShares(direct)
+    found = ReaderShares(direct, disk)
     found.apply(percent)
     return found
 
@@ -108,9 +108,9 @@ async def test_a_client_that_reads_takes_its_earlier_answers_before_a_share() ->
 
 
 async def test_a_list_that_can_go_to_disk_counts_half_while_there_is_room() -> None:
-    rule, size = shares(), LEAST_REST_BYTES
-    assert rule.share_bytes(size, "key") == size, "there is no disk"
-    rule.disk = disk = Disk(room=True)
+    disk, size = Disk(room=True), LEAST_REST_BYTES
+    assert shares().share_bytes(size, "key") == size, "there is no disk"
+    rule = shares(disk=disk)
     assert rule.share_bytes(size, "key") == size // 2
     assert disk.asked == [(LIMIT, "key")]
     assert rule.share_bytes(size - 1, "key") == size - 1, "a list so small stays in memory"
@@ -119,8 +119,7 @@ async def test_a_list_that_can_go_to_disk_counts_half_while_there_is_room() -> N
 
 
 async def test_with_a_disk_too_a_list_needs_a_share_until_its_client_reads() -> None:
-    rule = shares()
-    rule.disk = Disk(room=True)
+    rule = shares(disk=Disk(room=True))
     assert needs(rule, ReaderOutput(), LEAST_REST_BYTES)
     assert needs(rule, ReaderOutput(), None)
     assert not needs(rule, ReaderOutput(reads=True), LEAST_REST_BYTES)

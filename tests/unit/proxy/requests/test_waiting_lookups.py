@@ -13,18 +13,19 @@ from limiter.semaphore import AsyncSemaphore
 from protocol import commands
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
+from proxy.auth.fairness_key import DisplayNames
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress
 from proxy.clients.requests import ClientRequests, RequestServices
 from proxy.core.counters import Counters
 from proxy.core.errors import ConnectionClosed, DisconnectCause, RequestFailed
-from proxy.core.loop_budget import LoopBudget
-from proxy.core.task_turns import LeaveTurns
 from proxy.requests import broker_turns
 from proxy.requests.forwarding import ReadyRequests
 from proxy.requests.lookups import LookupService
-from tests.support.brokers.one_broker import OneBroker
+from proxy.telemetry.events.reports import Reports
+from tests.support.brokers.one_broker import OneBroker, side_of
 from tests.support.clients.list_clients import commands_in, turns
+from tests.support.cores import core_of
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.counted import counted, counted_by
 
@@ -98,20 +99,26 @@ class Crowd:
 
     def __init__(self, seconds: float) -> None:
         loop = asyncio.get_running_loop()
-        self.pool, self.counters, self.crashes = Pool(), Counters(), list[BaseException]()
+        self.pool, self.crashes = Pool(), list[BaseException]()
+        self.counters = Counters(self._left)
         self.places = AsyncSemaphore("lookups", MANY, max_queue=0, timeout_seconds=1.0, clock=loop)
         broker = OneBroker(BrokerAddress("broker", 6650))
-        self.service = LookupService(loop, cast(Any, self.pool), broker, self.places, self.counters, seconds)
-        budget = LoopBudget(loop, loop.time)
-        self.leaving = LeaveTurns(loop, budget, self.crashes.append)
+        core = core_of(counters=self.counters, clock=loop.time)
+        self.service = LookupService(core, side_of(broker, self.pool), self.places)
+        self.service.apply(MANY, seconds)
         none = cast(Any, None)
-        services = RequestServices(loop, self.counters, self.service, none, budget, none, none, self.leaving)
+        services = RequestServices(core, self.service, none, none, Reports(core, DisplayNames()))
+        self.leaving = services.leaving
         self.sent = Sent()
         told = {"crashed": self.crashes.append, "fewer_requests": lambda: None}
         self.client = cast(
             Any, SimpleNamespace(network="192.0.2.1", principal=None, name="c", output=self.sent, **told)
         )
         self.requests = ClientRequests(self.client, services)
+
+    def _left(self, error: BaseException, where: str) -> None:
+        if where == "client that left":
+            self.crashes.append(error)
 
     def ask(self, number: int) -> None:
         raw = commands.lookup_request(

@@ -6,20 +6,18 @@ test_chunked_floods.py.
 
 import asyncio
 import random
-from types import SimpleNamespace
-from typing import Any
+from functools import partial
 
 import pytest
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from proxy.app.sockets import Sockets
 from proxy.auth.identity import AuthData
 from proxy.auth.own.broker_credentials import Plain
 from proxy.brokers.admin_port import AdminPort, AdminUnavailable
 from proxy.core.loop_budget import ITERATION_SECONDS, LoopBudget
 from proxy.overload.broker_questions import BrokerQuestions
-from proxy.web.forward.broker_client import BrokerAnswers
+from proxy.web.forward.broker_client import BrokerAnswers, connector_of_one
 from proxy.web.http.pieces import FEW_LINES
 from tests.support.clients.async_client import eventually
 from tests.support.loops.loops import most_in_an_iteration, run_on, run_virtual
@@ -273,7 +271,7 @@ async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
 ) -> None:
     # A machine that stands still shall not end the answer before its last chunk.
     monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(60))
-    sockets: Any = SimpleNamespace(loop_budget=clock.budget())
+    budget = clock.budget()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -284,7 +282,7 @@ async def test_an_iteration_parses_few_of_the_chunks_of_a_brokers_statistics(
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     async with server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        questions = BrokerQuestions((url,), AdminPort(OWN, None, lambda: Sockets.load_connector(sockets)))
+        questions = BrokerQuestions((url,), AdminPort(OWN, None, lambda: partial(connector_of_one, budget)))
         with clock.watched(), pytest.raises(AdminUnavailable):
             await questions.backlog("persistent://t/n/topic")
     assert clock.chunks >= 60_000

@@ -1,22 +1,28 @@
-"""The memory of topic lists: both limiters, free slabs, the sizes of earlier lists, and fairness keys.
+"""The memory of topic lists: both limiters, who may wait for them and who has to go, and what helps to choose sizes.
 
-Beside them the part of direct memory that large frames of clients take.
+A list's way through them is in `service.py`. Web clients, schemas and large frames of clients take direct memory, too.
 """
 
-import asyncio
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from protocol.slabs import SLAB_BYTES, SlabPool
 from protocol.topic_list import ANSWER_OVERHEAD_BYTES
 from proxy.auth.fairness_key import FairnessKeys
-from proxy.clients.large_frames import SHARE_PART
 from proxy.config.config import Config
+from proxy.config.core import Core
+from proxy.net.write_watch import WriteWatch
+from proxy.requests.topic_lists import unproven
+from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
+    from proxy.net.spill.spill import ListSpill
 
 MOST_SPARE_SLABS: Final = 64
 # The heap permit of a list whose size is not known: most lists are short, and a permit grows with what arrives.
@@ -67,21 +73,29 @@ class MemorySettings:
 class ListMemory:
     """The memory that all topic lists share, of Pulsar clients and of web clients."""
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop) -> None:
-        self.heap_waits = LimiterMetrics(loop.time)
-        self.direct_waits = LimiterMetrics(loop.time)
-        settings = MemorySettings.of(config)
+    def __init__(self, core: Core) -> None:
+        loop, counters = core.loop, core.counters
+        self.heap_waits = LimiterMetrics(core.clock)
+        self.direct_waits = LimiterMetrics(core.clock)
+        settings = MemorySettings.of(core.config)
         heap, direct = (
             AsyncSemaphore(name, 0, max_queue=0, timeout_seconds=0, clock=loop, observer=waits.waited)
             for name, waits in (("heap", self.heap_waits), ("direct", self.direct_waits))
         )
         self.limiter = AsyncDualMemoryLimiter(heap, direct)
-        self.unproven = UnprovenReaders(self.limiter, loop, 100)
-        self.frames = direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
+        disk = _space(core)
+        self.unproven = UnprovenReaders(self.limiter, loop, 100, disk)
+        # Questions at each broker, and answers that come from it.
+        self.queues = BrokerQueues(loop, self.limiter, TopicListLimits.of(core.config))
+        # Who takes answers too slowly, and the slow lists that go to disk; None without a directory.
+        self.writes = WriteWatch(core, self.unproven, self.queues, self.waiters_served, self.unproven.most_owed, disk)
+        self.spill = None if disk is None else _spill(core, disk, self.writes)
         self.slabs = SlabPool(0, self._unused_bytes)
         self.sizes = ListSizes(_FIRST_ESTIMATE_BYTES)
         self.fairness_keys = FairnessKeys(settings.fairness)
         self.apply(settings)
+        counters.show(unproven.HELD_BYTES, lambda: self.unproven.shares.held)
+        counters.show(unproven.WAITING, lambda: self.unproven.waiting)
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""
@@ -96,7 +110,6 @@ class ListMemory:
         direct.set_limit(settings.direct_bytes)
         self.slabs.set_spare(settings.spare_slabs)
         self.unproven.apply(settings.unproven_percent)
-        self.frames.follow()
         self._share(settings)
         self.fairness_keys.fairness = settings.fairness
 
@@ -111,3 +124,18 @@ class ListMemory:
         self.limiter.set_sharing(settings.share_by_key, settings.key_percent)
         # Networks take turns in the shares where all others are in one line.
         self.unproven.set_sharing(True, settings.key_percent)
+
+
+def _space(core: Core) -> "SpillSpace | None":
+    """Return the space on the disk for lists; None without a directory, and then the modules are not imported."""
+    if not core.config.topic_list_spill_directory:
+        return None
+    from proxy.net.spill.spill import make_space
+
+    return make_space(core)
+
+
+def _spill(core: Core, space: "SpillSpace", writes: WriteWatch) -> "ListSpill":
+    from proxy.net.spill.spill import make_spill
+
+    return make_spill(core, space, lambda: writes.short)

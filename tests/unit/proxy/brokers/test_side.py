@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from proxy.app.broker_side import DialSettings, _stale_serves, _validator
+from proxy.brokers.side import DialSettings, _stale_serves, _validator
 from proxy.brokers.target import BrokerAddress
 from proxy.core.errors import TargetRefused
 from tests.support.configured import configured
