@@ -15,7 +15,7 @@ from benchmarks.ladder.results import FLOODS, load
 from benchmarks.ladder.rows import MIB, Scenario
 from benchmarks.ladder.scenarios import LIST_BYTES, SCENARIOS
 from benchmarks.ladder.verdict import FAULTS, GROWN
-from proxy.app.memory.budget import IDLE_PROCESS_BYTES
+from proxy.app.memory.budget import IDLE_PROCESS_BYTES, QUEUED_WAITER_BYTES
 from scripts.generated import ROOT, placed
 
 Json = Mapping[str, Any]
@@ -285,7 +285,7 @@ def weights() -> Iterator[str]:
         check = load(name)["checks"][0]
         got, most = in_bytes(check["got"]), in_bytes(check["required"])
         yield f"| {budget} | {words} (`{name}`) | {got} each | {most} |"
-    yield f"| queues | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | 600 B |"
+    yield f"| queues | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {QUEUED_WAITER_BYTES} B |"
     for row, found in load("real-broker")["rows"].items():
         if "grown_bytes" in found:
             grown, most = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))

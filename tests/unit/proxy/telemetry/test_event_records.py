@@ -20,7 +20,7 @@ from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SLAB_BYTES
 from protocol.topic_list import heap_size
-from proxy.app.memory.budget import LARGEST_REQUEST_BYTES
+from proxy.app.memory.budget import RECORD_BYTES
 from proxy.clients.requests import ASKED
 from proxy.config.config import Config
 from proxy.core.errors import BrokerUnavailable, DisconnectCause
@@ -264,8 +264,7 @@ def test_what_is_noted_of_a_request_fits_into_its_share_of_the_budget(stage: Lis
         size = tracemalloc.get_traced_memory()[0] / requests
     finally:
         tracemalloc.stop()
-    # The largest request takes 22.3 KB without.
-    assert size < LARGEST_REQUEST_BYTES - 22_300
+    assert size < RECORD_BYTES
     stage.call(client.leave)
     for record in noted:
         record.cancelled(request, client.cause)
