@@ -18,7 +18,7 @@ class RelayEngine:
         pool_bytes: int = 0,
         unsent_bytes: int = 0,
         books: SlotBooks | None = None,
-        wide_window: int | None = None,
+        narrow_windows: bool = False,
     ) -> None: ...
     @property
     def event_fd(self) -> int:

@@ -6,7 +6,6 @@ the modules for HTTP take as long to load as all others together.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
@@ -34,9 +33,6 @@ from proxy.web.runtime_settings import RuntimeSettings
 from proxy.web.ui.document import UiSources
 from proxy.web.ui.minutes import Minutes
 from proxy.web.ui.page import ui_pages
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ def descriptor_limit() -> int | None:
 
 def raise_descriptor_limit() -> int:
     """Raise the limit, for this process and its children, as far as it may be; return it."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # A hard limit above a smaller fs.nr_open cannot be set even to itself.
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return hard

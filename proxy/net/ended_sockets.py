@@ -29,8 +29,9 @@ LONGEST_SECONDS: Final = 300.0
 WELL_BYTES_PER_SECOND: Final = 16 * 1024
 # Each is a descriptor.
 MOST_SOCKETS: Final = 1024
-# Without a limit by `maxConcurrentInboundConnections`.
-LEAST_BYTES: Final = 4 * 1024 * 1024
+# Without a limit by `maxConcurrentInboundConnections`: one full queue of the usual `tcp_wmem` (4 MiB), which the kernel
+# passes by some percent, has room alone.
+LEAST_BYTES: Final = 5 * 1024 * 1024
 A_CONNECTION_BYTES: Final = 8 * 1024
 SOCKETS_A_TURN: Final = 50
 _DROP_BYTES: Final = 256 * 1024

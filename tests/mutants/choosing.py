@@ -7,6 +7,7 @@ import random
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Final
 
@@ -174,7 +175,8 @@ def chosen() -> list[Mutant]:
     """Return the mutants that are kept, one of each room in turn."""
     kept = [Mutant(**row) for row in json.loads(CHOSEN.read_text())["mutants"]]
     by_room = [[mutant for mutant in kept if mutant.room == room] for room in ROOMS]
-    return [mutant for turn in zip(*by_room, strict=True) for mutant in turn]
+    # A mutant goes with its function into another room, so rooms have more of them, or less.
+    return [mutant for turn in zip_longest(*by_room) for mutant in turn if mutant is not None]
 
 
 def write_choice() -> None:

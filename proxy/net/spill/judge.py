@@ -11,10 +11,12 @@ Rules:
 """
 
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from proxy.net.spill.body import ListReader, ReaderWindow, SpillableBody
-from proxy.net.spill.space import SpillSpace
+
+if TYPE_CHECKING:
+    from proxy.net.spill.space import SpillSpace
 
 WINDOW_SECONDS: Final = 0.25
 SWEEP_SECONDS: Final = 0.125
@@ -80,6 +82,6 @@ def quick_share(readers: int, taken: int) -> int:
     return min(MOST_SHARE_BYTES, max(LEAST_SHARE_BYTES, taken // max(1, readers) // 2))
 
 
-def in_order(slow: Iterable[SpillableBody], space: SpillSpace) -> list[SpillableBody]:
+def in_order(slow: Iterable[SpillableBody], space: "SpillSpace") -> list[SpillableBody]:
     """Return slow lists in the order in which they move: keys with least on the disk first, then large ones."""
     return sorted(slow, key=lambda each: (space.held_by(each.key), -each.rest_bytes))

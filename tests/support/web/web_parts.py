@@ -64,7 +64,8 @@ def web_parts(
     side = SimpleNamespace(
         web_validator=TargetValidator(("*",), ("*",), ("8080",)),
         gate=SimpleNamespace(withheld=lambda target, path: None),
-        of_questions=(None, None, None),
+        own=None,
+        tls_client=None,
     )
     lookups = BrokerPorts(
         (), lambda port, broker, tls: 0, loop.time, core.log,

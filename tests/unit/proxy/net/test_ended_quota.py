@@ -3,6 +3,7 @@
 import pytest
 
 from proxy.net.ended_sockets import (
+    LEAST_BYTES,
     LONGEST_SECONDS,
     MOST_SOCKETS,
     STALL_SECONDS,
@@ -75,3 +76,8 @@ def test_their_number_is_bounded() -> None:
     quota.looked_at_all(1.0)
     assert len(quota.add(-1, Left(1, 1), 1.0)) == 1
     assert len(quota) == MOST_SOCKETS
+
+
+def test_a_full_queue_of_the_usual_size_has_room_alone() -> None:
+    # What Linux held of a socket whose buffer it had tuned to the 4 MiB of `tcp_wmem`.
+    assert EndedQuota(LEAST_BYTES).add(1, Left(4_183_055, 4_239_360), 0.0) == []

@@ -1,10 +1,14 @@
 """The window towards a broker, on real sockets: narrow when a relay begins."""
 
 import asyncio
+import errno
 import socket
 from typing import cast
 
-from proxy.relay.memory.windows import NARROW_BYTES, narrow
+import pytest
+
+from proxy.relay.memory import windows
+from proxy.relay.memory.windows import NARROW_BYTES, can_unlock, narrow
 
 
 class Transport:
@@ -27,6 +31,14 @@ def test_a_relay_begins_with_a_narrow_window() -> None:
         # The kernel doubles a size.
         assert receive_buffer(own) == 2 * NARROW_BYTES
         assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_WINDOW_CLAMP) <= 2 * NARROW_BYTES
+
+
+def test_a_kernel_that_cannot_widen_a_window_again_is_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    def before_5_15(_: socket.socket) -> bool:
+        raise OSError(errno.ENOPROTOOPT, "Protocol not available")
+
+    monkeypatch.setattr(windows, "receive_is_set", before_5_15)
+    assert not can_unlock()
 
 
 def receive_buffer(own: socket.socket) -> int:
