@@ -276,9 +276,10 @@ class FairLine(Generic[L]):
             found = level.keys.get(name)
             if found is None:
                 found = level.keys[name] = _Key(name, level)
-            elif not found.waiting:
-                self._debtors.pop(found, None)
-                # For `longest` it comes now.
+            else:
+                if not found.waiting:
+                    self._debtors.pop(found, None)
+                # `longest` takes who grew last.
                 level.keys[name] = level.keys.pop(name)
             key = found
             key.waiting += 1
@@ -369,7 +370,7 @@ class FairLine(Generic[L]):
     def longest(self) -> L | None:
         """Return the last member of the path with most: of the key with most at the first level, and so on below it.
 
-        Of several such keys it is one of band 1, or else the one that came last: who comes to a line that is full is
+        Of several such keys it is one of band 1, or else the one that grew last: who comes to a line that is full is
         pushed, and then this one goes, which may be the newcomer's. Linear in the keys of each level on the way.
         """
         key = self._root

@@ -219,14 +219,18 @@ class AsyncSemaphore:
         self._acquirers.measure()
         self._serve()
 
-    def share(self, name: str, part: float = 0, *, share_by_key: bool = False, kept_of: int = 0) -> "AsyncSemaphore":
+    def share(
+        self, name: str, part: float = 0, *, share_by_key: bool = False, kept_of: int = 0, beside: bool = False
+    ) -> "AsyncSemaphore":
         """Return a share: as much as `part` of the limit, 0: no limit; who waits has the bounds of the whole.
 
         They wait for the whole, so its observer is told. What is granted without a wait, the whole grants, too.
+        `beside`: they take nothing of the whole, and its observer hears nothing.
         """
+        observer = None if beside else waits_of(self._counter.observer)
         share = AsyncSemaphore(
-            name, 0, max_queue=0, timeout_seconds=0, clock=self._clock, observer=waits_of(self._counter.observer),
-            share_by_key=share_by_key, kept_of=kept_of,
+            name, 0, max_queue=0, timeout_seconds=0, clock=self._clock, observer=observer, share_by_key=share_by_key,
+            kept_of=kept_of,
         )  # fmt: skip
         share._whole, share.part = self, part
         share.follow()

@@ -68,7 +68,7 @@ CONNECTION = (
     ),
     (
         "`held_bytes`",
-        "direct memory of its own: large frames, answers that it does not take, watch frames that pass. Memory of a "
+        "memory of its own: large frames, answers that it does not take, watch frames that pass. Memory of a "
         "list is its group's (`/v1/groups`), which it may share",
     ),
     ("`requests`", "without an answer yet"),

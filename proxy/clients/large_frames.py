@@ -108,6 +108,9 @@ class FrameSender(Protocol):
     def abort(self, cause: DisconnectCause) -> None:
         """End the connection at once."""
 
+    def crashed(self, error: BaseException) -> None:
+        """End the connection because of an exception of its own."""
+
 
 class _Arriving:
     """A large frame that is being stored: its head, the memory it takes, and the times it has left."""
@@ -200,7 +203,11 @@ class LargeFrames:
         memory = arriving.memory
         asked, queued = arriving.head.frame_bytes, memory.queue_size
         error = PermitAcquireTimeout(memory.name, memory.limit, memory.held, asked, queued)
-        self._refuse_memory(arriving, error)
+        try:
+            self._refuse_memory(arriving, error)
+        except Exception as crash:
+            # It is this client's end; the watch goes on for all others.
+            self._sender.crashed(crash)
 
     # --- the frame's head --------------------------------------------------------------------------
 
@@ -300,7 +307,6 @@ class LargeFrames:
             step = memory_for(stored, arriving.head.frame_bytes, self.held_bytes, STEP_PART)
             self._sender.hold(Hold.LARGE_FRAME)
             self._sender.scope.start(self._wait(arriving, step))
-            self._services.uploads.wait_began()
             return False
         if stored >= arriving.head.frame_bytes:
             self._arrived()
@@ -336,6 +342,8 @@ class LargeFrames:
         """Wait for memory; then read on, or pass the frame over with an error."""
         loop, memory, seconds = self._services.loop, arriving.memory, arriving.patience_seconds
         since = loop.time()
+        # Not before this task runs: the watch could look before, and find nobody in line.
+        self._services.uploads.wait_began()
         try:
             if self.permit is not None:
                 await self.permit.update(needed, timeout_seconds=seconds)

@@ -21,8 +21,8 @@ from proxy.requests.topic_lists.memory import ListMemory
 
 # At the limit the connection is not read: more than a client has in a storm, and far from what all may have.
 MOST_OUTSTANDING: Final = 1000
-# Frames together take this part of direct memory at most, a quarter, as copies for redirects and frames for watchers
-# do: any client may send a frame, and what has come of it is held until the rest has come.
+# Large frames have a memory as large as this part of direct memory, a quarter, and beside it: any client may send a
+# frame, and what has come of it is held until the rest has come.
 SHARE_PART: Final = 4
 
 
@@ -75,9 +75,9 @@ class ClientServices:
         self.direct = memory.limiter.direct
         self.writes = memory.writes
         self.fairness_keys = memory.fairness_keys
-        # The part of direct memory that large frames take; before CONNECTED they have a memory of their own, in turns
-        # by address. Its queue needs no bound: each waiter is a connection that is not read.
-        self.frames = self.direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True)
+        # Large frames have memories of their own, in turns by address: this one, and another before CONNECTED, whose
+        # queue needs no bound: each waiter is a connection that is not read.
+        self.frames = self.direct.share("direct for large frames", 1 / SHARE_PART, share_by_key=True, beside=True)
         seconds = core.config.seconds(Config.handshake_timeout_millis)
         self.handshakes = AsyncSemaphore(
             "handshake", 0, max_queue=0, timeout_seconds=seconds, clock=core.loop, share_by_key=True

@@ -81,7 +81,7 @@ class UploadWatch:
         self._frames.pop(frame, None)
 
     def wait_began(self) -> None:
-        """Called when a frame begins to wait for memory."""
+        """Called when a frame stands in line for memory, or is about to in the same step of the loop."""
         self._waits.set()
 
     async def run(self, now: Callable[[], float]) -> None:
@@ -93,6 +93,8 @@ class UploadWatch:
 
     async def look(self, now: float) -> None:
         """Refuse the frames that get nothing while others wait; called every LOOK_SECONDS while frames wait."""
+        # Who begins to wait while this looks is looked at next.
+        self._waits.clear()
         least = self._least()
         slow: list[tuple[float, int, Uploader]] = []
         crowded = False
@@ -105,8 +107,8 @@ class UploadWatch:
                     slow.append((rate, number, frame))
             if not number % UPLOADS_A_TURN:
                 await asyncio.sleep(0)
-        if not crowded:
-            self._waits.clear()
+        if crowded:
+            self._waits.set()
         for number, (_, _, frame) in enumerate(sorted(slow), 1):
             if frame in self._frames and frame.wanted and frame.silent:
                 frame.give_way()

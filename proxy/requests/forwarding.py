@@ -286,7 +286,8 @@ class ForwardedRequest(SmallRequest):
             try:
                 owner.request_crashed(error)
             finally:
-                self._leave(owner)
+                # The end of its client may have ended it.
+                self.cancel()
             return
         if answer is not None:
             self._leave(owner)

@@ -237,7 +237,7 @@ _TOPIC_LIST_LINES: Final = (
     Line("spill_files", "page cache and files of lists on disk", Config.topic_list_spill_directory.name,
          (Part(SPILL_PAGE_CACHE_BYTES + MOST_FILES * SPILL_FILE_BYTES, when=(_SPILL,)),), Load.STORM),
     # Heap permits of lists grow. Direct ones are taken whole, and no list is larger than that limit: what grows in
-    # direct memory is frames of clients, and their unread answers by 64 KiB.
+    # direct memory is unread answers of clients, by 64 KiB.
     Line("answer_overshoot", "one answer over the limit of decoded lists", Config.topic_list_max_answer_bytes.name,
          (Part(1, (Derived.ANSWER_LIMIT,)),)),
 )  # fmt: skip

@@ -1,6 +1,6 @@
 """The memory of topic lists: both limiters, who may wait for them and who has to go, and what helps to choose sizes.
 
-A list's way through them is in `service.py`. Web clients, schemas and large frames of clients take direct memory, too.
+A list's way through them is in `service.py`. Web clients, schemas and unread answers take direct memory, too.
 """
 
 from dataclasses import dataclass

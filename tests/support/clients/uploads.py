@@ -1,7 +1,7 @@
 """Clients that send large frames to a proxy's `LargeFrames`, without sockets and in virtual time."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -117,7 +117,7 @@ class Uploader:
         self._state = ConnectionState(Role.CLIENT)
         for step in {State.LOOKUP: (State.CONNECTING, State.LOOKUP)}.get(state, ()):
             self._state.enter(step)
-        self.scope = TaskScope(self._crashed)
+        self.scope = TaskScope(self.crashed)
         self.holds = Hold(0)
         self.decoder = FrameDecoder(announce_above=UNBOOKED_FRAME_BYTES)
         self.large = LargeFrames(cast(Any, self), cast(Any, services), self.decoder, self._state)
@@ -171,10 +171,6 @@ class Uploader:
         except ProtocolError as error:
             self._end(f"protocol: {error}")
 
-    @property
-    def charged(self) -> Hashable:
-        return self.name
-
     def hold(self, reason: Hold) -> None:
         self.holds |= reason
 
@@ -205,5 +201,5 @@ class Uploader:
             self.scope.cancel()
             self.large.close()
 
-    def _crashed(self, error: BaseException) -> None:
+    def crashed(self, error: BaseException) -> None:
         raise AssertionError("a task crashed") from error

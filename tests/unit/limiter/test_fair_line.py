@@ -192,6 +192,13 @@ def test_a_path_that_owes_owes_the_same_in_another_band_and_one_that_was_empty_i
     assert served(line, 2) == "cd"
 
 
+def test_who_was_there_first_pushes_out_nobody_who_has_no_more() -> None:
+    line: FairLine[Entry[str]] = FairLine()
+    fill(line, a=1, b=2)
+    newcomer = line.push(("site", "a"), Entry("a"))
+    assert line.longest() is newcomer
+
+
 def test_the_longest_path_is_that_of_who_came_last_if_there_are_several() -> None:
     line: FairLine[Entry[str]] = FairLine()
     line.push(("one", "a"), Entry("a"))

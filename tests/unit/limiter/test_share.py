@@ -59,3 +59,14 @@ async def test_the_observer_of_the_whole_hears_of_waits_and_not_of_grants_withou
     clock.advance(1.0)
     assert heard == [(2.0, True), (3.0, False)]
     assert whole.statistics().granted == 0
+
+
+async def test_the_observer_of_the_whole_hears_nothing_of_a_share_beside_it(clock: ManualClock) -> None:
+    heard = list[tuple[float, bool]]()
+    whole = semaphore(100, clock, observer=lambda seconds, served: heard.append((seconds, served)))
+    share = whole.share("beside", 1 / 4, beside=True)
+    first = await share.acquire(25)
+    second = await start(share.acquire(5))
+    first.release()
+    (await second).release()
+    assert (share.limit, heard) == (25, [])

@@ -1,11 +1,13 @@
 """Large frames of clients: memory for what has come, and the ends of those that drip."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
 from protocol.states import State
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, UNBOOKED_FRAME_BYTES, memory_for
+from proxy.clients.upload_watch import LOOK_SECONDS
 from tests.support.clients.async_client import connect_frame
 from tests.support.clients.uploads import LEAST_BYTES_PER_SECOND, Services, Uploader, schema_frame_of
 from tests.support.loops.loops import run_virtual
@@ -130,6 +132,40 @@ def test_only_frames_that_come_drop_by_drop_give_way_to_one_that_waits() -> None
         await leave(services, clients)
 
     shared(4 * 200 * KIB, test)
+
+
+@pytest.mark.threat("large-frames-stop")
+def test_a_frame_that_begins_to_wait_while_the_watch_looks_is_looked_at_next() -> None:
+    async def test(services: Services) -> None:
+        clients = await holding(services, 16, 8 * KIB)
+        watch = asyncio.get_running_loop().create_task(services.uploads.run(services.clock.time))
+        services.uploads.wait_began()
+        honest = Uploader(services, schema_frame_of(20 * KIB), address="192.0.2.2")
+        honest.offer(20 * KIB)
+        # A look that was due for somebody who has memory by now; the task of the frame has not begun.
+        await services.uploads.look(services.clock.time())
+        for _ in range(8):
+            services.clock.advance(LOOK_SECONDS)
+            await asyncio.sleep(LOOK_SECONDS)
+        assert honest.handled
+        watch.cancel()
+        await leave(services, clients)
+
+    shared(4 * MIB, test)
+
+
+def test_a_frame_that_cannot_be_refused_ends_its_client_and_the_watch_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(services: Services) -> None:
+        broken, _ = clients = await holding(services, 2, 8 * KIB)
+        monkeypatch.setattr(broken, "send", lambda _: 1 // 0)
+        monkeypatch.setattr(broken, "crashed", lambda error: broken.close(type(error).__name__))  # type: ignore[arg-type]
+        waiting = Uploader(services, schema_frame_of(100 * KIB), address="192.0.2.2")
+        waiting.offer(100 * KIB)
+        await services.look(2)
+        assert (broken.end, waiting.handled) == ("ZeroDivisionError", True)
+        await leave(services, clients)
+
+    shared(4 * 128 * KIB, test)
 
 
 @pytest.mark.threat("large-frames-stop")

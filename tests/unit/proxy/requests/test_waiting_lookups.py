@@ -302,6 +302,19 @@ async def test_a_client_whose_answer_cannot_be_written_crashes_alone() -> None:
         of.crashes.clear()
 
 
+async def test_a_request_that_ends_with_its_client_ends_once() -> None:
+    lost = list[object]()
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: lost.append(context["exception"]))
+    async with crowd() as of:
+        of.ask(1)
+        await turns(2)
+        of.sent.send = None  # type: ignore[assignment, method-assign]
+        of.client.crashed = lambda _: of.requests.close()  # type: ignore[method-assign]
+        of.questions[0].answered(found())
+        await turns(2)
+        assert (of.held, lost, of.requests.outstanding) == ((0, 0, 0, 0), [], 0)
+
+
 def test_a_request_whose_client_cannot_be_ended_gives_back_what_it_holds() -> None:
     async def main() -> None:
         lost = list[str]()
