@@ -134,6 +134,8 @@ class ClientPorts:
             raise
         for listener, listening in opened:
             listener.adopt(listening)
+            if self._received:
+                listener.bound_received(self._received)
 
     async def end(self) -> None:
         """Abort the TLS handshakes that are in progress after the drain."""

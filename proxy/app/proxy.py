@@ -194,7 +194,8 @@ class Proxy:
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
-        await in_thread(self._compute_budget, "budget", None)  # before anybody can ask for it
+        await in_thread(lambda: importlib.import_module("proxy.app.memory.budget_report"), "budget", None)
+        self._compute_budget()  # before anybody can ask for it
         self.admin_port = self.admin.open(config, self.log)
         if control:
             self.open_control()
@@ -203,8 +204,9 @@ class Proxy:
         for place in self.sockets.listening.close_unused():
             self.log.warning("a listening socket that was handed over is not used", address=place)
         self._log_budget()
-        self.client_ports.bound_received(_received_bytes(config))
-        self.overload.apply(config)
+        # Not what was in force when the start began: a reload may have changed it since.
+        self.client_ports.bound_received(_received_bytes(self.config))
+        self.overload.apply(self.config)
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 

@@ -1,4 +1,4 @@
-"""Build the web ports and their pages, from the parts that clients' services are built from.
+"""Build the web ports and their pages, from the rooms that they use.
 
 `proxy.app.proxy` imports this module in a thread when the ports for clients are open, and only if there is a web port:
 the modules for HTTP take as long to load as all others together.

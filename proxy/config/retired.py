@@ -16,7 +16,7 @@ class RetiredKey(NamedTuple):
 def _always(value: str, instead: str, *, charts: str = "") -> RetiredKey:
     """Return a key whose default is a constant now; a blank stood for the default.
 
-    `charts`: what the charts of 0.1.0 set, where that is what the rule in its place comes to with their other keys.
+    `charts`: what a chart of 0.1.0 set by itself. No operator has chosen that, so the rule in its place may differ.
     """
     return RetiredKey(("", charts, value) if charts else ("", value), instead)
 

@@ -17,6 +17,8 @@ import pytest
 from protocol.command_type import CommandType
 from proxy.app import reload
 from proxy.app.lifecycle import Phase
+from proxy.app.memory.budget import worst_case
+from proxy.app.proxy import Proxy
 from proxy.app.reload import Reloader, apply
 from proxy.config.config import Config
 from proxy.core.log import open_log
@@ -27,6 +29,7 @@ from tests.support.patience import in_time, patient_clocks
 from tests.support.proxies.counted import counted_by
 from tests.support.proxies.proxy_under_test import Stage, config_for, namespace, staged
 from tests.support.proxies.running_proxy import Running, proxy_and_broker
+from tests.support.web.web_pages import scrape
 
 LISTS: Final = CommandType.GET_TOPICS_OF_NAMESPACE
 
@@ -131,6 +134,23 @@ async def test_a_part_that_fails_keeps_no_other_from_its_change(monkeypatch: pyt
         apply(stage.proxy, newer, open_log("error", "json", io.BytesIO()))
         assert stage.lookups.limit == 7
         stage.expected_internal_errors = {"reload": 1}
+
+
+async def test_what_changes_while_the_proxy_starts_is_in_force_afterwards() -> None:
+    log = open_log("error", "json", io.BytesIO())
+    proxy = Proxy(config_for("pulsar://127.0.0.1:1"), log)
+    try:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(proxy.start())
+            # Until the ports are open, and the start waits for a thread.
+            await asyncio.sleep(0)
+            assert proxy.port
+            apply(proxy, proxy.config.replace({"overloadThrottleEnabled": "true", "proxyLogLevel": "2"}), log)
+        metrics = await scrape(proxy.web_port)
+        assert metrics("overload_state", state="normal") == 1
+        assert [*proxy.budget.lines] == [*worst_case(proxy.config)]
+    finally:
+        await proxy.stop()
 
 
 @pytest.mark.parametrize("moment", ["before", "during"])

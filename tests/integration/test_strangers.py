@@ -12,8 +12,7 @@ import pytest
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.proxy_header import HostPort, ProxyHeader, encode
-from proxy.app import broker_side
-from proxy.brokers import dialer
+from proxy.brokers import dialer, side
 from proxy.net import dial_places
 from proxy.relay import relay_crowds
 from tests.support.brokers.raw_broker import handshake, raw_broker, silence
@@ -147,7 +146,7 @@ def attempted(target: str) -> set[str]:
 @asynccontextmanager
 async def street(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Stage, str]]:
     """Run a proxy, and give a target with many addresses that do not answer."""
-    monkeypatch.setattr(broker_side, "most_dials", lambda: DIALS, raising=False)
+    monkeypatch.setattr(side, "most_dials", lambda: DIALS)
     monkeypatch.setattr(dialer, "HEAD_START_SECONDS", 0.02)
 
     names = SystemNames(monkeypatch, STRANGER)

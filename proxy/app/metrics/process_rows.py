@@ -100,7 +100,7 @@ PROCESS_ROWS: Final[tuple[Metric, ...]] = (
         lambda s: {(): s.budget.total_bytes}, unit="bytes"),
     Row("pulsar_proxy_memory_budget_part_bytes", "gauge",
         "The limits that the worst case is the sum of; a connection is in lookup mode or relayed, so only the "
-        "larger of `send_buffers` and `stalled_relays` counts.",
+        "larger of `send_buffers` and `stalled_relays` counts, and of `tls_connections` and `tls_relays`.",
         lambda s: _limits(s.budget.lines), labels=_OWNER, unit="bytes"),
     Row("pulsar_proxy_memory_kernels_choice_bytes", "gauge",
         "The most that the kernel may take for relayed sockets whose key is 0; no part of the worst case.",
