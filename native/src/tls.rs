@@ -46,6 +46,9 @@ const MOST_NAMES: usize = 24 * 1024;
 const KEPT_SESSIONS: usize = 1024;
 /// Limit of sealed bytes that no data has paid for: an incomplete record, and a broker's session tickets.
 const NO_DATA: u64 = (RECORD_PLAIN + 5 + 256 + 16 * 1024) as u64;
+/// Limit of the sealed bytes of a message behind the handshake that is not whole: tickets and updates of keys come in a
+/// record each. With a part of a record, and a small read behind it, that is what the memory budget counts as unread.
+const MOST_IN_PIECES: usize = 4 * 1024;
 /// Data pay for twice their bytes, and each record with data for so many more, or for all of its own: padding in TLS 1.3
 /// hides how long a message is. What surrounds data takes 85 bytes at most else.
 const RECORD_PAYS: u64 = 256;
@@ -720,6 +723,10 @@ impl Session {
         let ready = self.opened.len().min(room.len());
         room[..ready].copy_from_slice(&self.opened[..ready]);
         self.opened.drain(..ready);
+        if self.opened.is_empty() {
+            // An exact fit must not keep its allocation: a relay's next read comes by `receive_from`.
+            self.opened = Vec::new();
+        }
         if self.failure.is_some() {
             return ready;
         }
@@ -727,7 +734,6 @@ impl Session {
             self.keep(fresh);
             return ready;
         }
-        self.opened = Vec::new();
         let copy = |into: &mut [u8]| {
             into.copy_from_slice(fresh);
             Ok(fresh.len())
@@ -809,6 +815,11 @@ impl Session {
         if let Some(failure) = failure {
             self.draw_alert();
             self.fail(failure);
+        } else if was_open && self.begun > MOST_IN_PIECES {
+            self.failure = Some(idle_talk(
+                self.conn.peer(),
+                format!("{} bytes of a message in pieces, expected at most {MOST_IN_PIECES}", self.begun),
+            ));
         } else if unpaid > NO_DATA {
             self.failure = Some(idle_talk(
                 self.conn.peer(),

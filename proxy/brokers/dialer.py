@@ -97,10 +97,19 @@ class Dialer:
         if target.tls and self._tls is None:
             raise BrokerUnavailable(f"broker {target} is to be reached with TLS, which is off (tlsEnabledWithBroker)")
         sock = await self._open_checked(checked, deadline)
-        return await self._begin(sock, target, factory, self._preamble if preamble is None else preamble, deadline)
+        if preamble is None:
+            preamble = self._preamble
+        return await self._begin(sock, target, factory, preamble, deadline, made_up=checked.made_up_by is not None)
 
     async def _begin(
-        self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P], preamble: bytes, deadline: float
+        self,
+        sock: socket.socket,
+        target: BrokerAddress,
+        factory: Callable[[], _P],
+        preamble: bytes,
+        deadline: float,
+        *,
+        made_up: bool = False,
     ) -> _P:
         """Send the preamble and attach a connected socket to its protocol; raise the errors of `connect`."""
         try:
@@ -108,7 +117,7 @@ class Dialer:
             async with asyncio.timeout_at(deadline if preamble or target.tls else None):
                 if preamble:
                     await self._loop.sock_sendall(sock, preamble)
-                return await self._adopt(sock, target, factory)
+                return await self._adopt(sock, target, factory, made_up=made_up)
         except TimeoutError as error:
             sock.close()
             raise BrokerUnavailable(_late(target, self.timeout_seconds)) from error
@@ -123,10 +132,12 @@ class Dialer:
             sock.close()
             raise
 
-    async def _adopt(self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P]) -> _P:
+    async def _adopt(
+        self, sock: socket.socket, target: BrokerAddress, factory: Callable[[], _P], *, made_up: bool
+    ) -> _P:
         """Attach a connected socket to its protocol, after the TLS handshake if there is one."""
         if target.tls and self._tls is not None:
-            return await self._tls.connect(sock, target.host, factory)
+            return await self._tls.connect(sock, target.host, factory, made_up=made_up)
         _, protocol = await self._loop.create_connection(factory, sock=sock)
         return protocol
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from proxy.core.native import TlsConfig, TlsSession
 
 MOST_STEPS: Final = 64
-# What a session keeps at most: plain bytes of a record, and what no data has paid for (native/src/tls.rs).
-MOST_KEPT: Final = 16 * 1024 + 33 * 1024
+# What a session keeps at most: plain bytes of a record, and of what was read last a part of a message and of a record
+# (native/src/tls.rs).
+MOST_KEPT: Final = 16 * 1024 + 4 * 1024 + 17 * 1024
 _ROOMS: Final = (0, 1, 100, 70_000)
 _NOTHING: Final = b""
 

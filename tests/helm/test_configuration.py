@@ -76,7 +76,7 @@ OF_0_1_0 = [
 
 
 @each("keys", OF_0_1_0)
-def test_an_upgrade_that_keeps_the_values_of_the_charts_of_0_1_0_is_served_as_before(keys: dict[str, int]) -> None:
+def test_an_upgrade_that_keeps_the_values_of_the_charts_of_0_1_0_is_not_refused(keys: dict[str, int]) -> None:
     config = config_of(gateway({"configData": keys}))
     assert {warning.key for warning in config.warnings} >= keys.keys() & RETIRED.keys()
     known = {key.name: config.value(key) for key in Config.keys()}  # noqa: SIM118

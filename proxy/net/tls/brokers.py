@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.net.tls.failures import HANDSHAKES, TlsFailed, failed
+from proxy.net.tls.handshake import BROKER_HANDSHAKE_BYTES, STRANGER_HANDSHAKE_BYTES
 from proxy.net.tls.shared import TlsShared
 from proxy.net.tls.transport import TlsTransport
 
@@ -32,11 +33,11 @@ class BrokerTls:
         self._current = current
         self._counters = counters
 
-    async def connect(self, sock: socket.socket, host: str, factory: Callable[[], _P]) -> _P:
+    async def connect(self, sock: socket.socket, host: str, factory: Callable[[], _P], *, made_up: bool = False) -> _P:
         """Complete the handshake on `sock` and return the protocol that `factory` makes; raises TlsFailed.
 
         The socket belongs to this method from the call on. The broker's certificate must name `host`, whichever of its
-        addresses is connected.
+        addresses is connected. A host that a client made up may send less before it is known.
         """
         made: asyncio.Future[_P] = self._loop.create_future()
 
@@ -51,8 +52,11 @@ class BrokerTls:
             if not made.done():
                 made.set_exception(failure)
 
+        most = STRANGER_HANDSHAKE_BYTES if made_up else BROKER_HANDSHAKE_BYTES
         try:
-            transport = TlsTransport(self._shared, self._current(), make, fail, server_hostname=host)
+            transport = TlsTransport(
+                self._shared, self._current(), make, fail, server_hostname=host, handshake_bytes=most
+            )
         except ValueError as error:
             # Some names that resolve are not allowed in certificates.
             raise failed(DisconnectCause.TLS_HANDSHAKE_FAILED, error.args) from error

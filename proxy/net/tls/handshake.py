@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 CLIENT_HANDSHAKE_BYTES: Final = 16 * 1024
 # A broker also sends the names of the authorities that it trusts, some 100 bytes each, 150 of them for a system's.
 BROKER_HANDSHAKE_BYTES: Final = 64 * 1024
+# Of a host that a client made up, and that no broker has named: the memory budget has this much for each.
+STRANGER_HANDSHAKE_BYTES: Final = 20 * 1024
 _NO_ROOM: Final = memoryview(bytearray())
 
 
@@ -31,13 +33,14 @@ class Handshake:
     """The state of a handshake. `received`: ciphertext that the session has not got yet; `stepped`: of a first step.
 
     `make_protocol` and `on_failure` belong to the caller that waits for the end of the handshake; `on_step` is called
-    after each step but the last.
+    after each step but the last. `most_bytes`: limit of what the session gets, a ClientHello apart.
     """
 
     __slots__ = (
         "_first_byte_due",
         "_hello_due",
         "_left",
+        "_most_bytes",
         "_needed",
         "_session",
         "make_protocol",
@@ -55,6 +58,7 @@ class Handshake:
         on_failure: Callable[[TlsFailed], None],
         *,
         server_side: bool,
+        most_bytes: int,
         on_step: Callable[[], None] = do_nothing,
     ) -> None:
         self._session = session
@@ -68,7 +72,7 @@ class Handshake:
         # No more can be said of a ClientHello before `received` has so many bytes.
         self._needed = 0
         # The bytes that the session may still get, a ClientHello apart.
-        self._left = CLIENT_HANDSHAKE_BYTES if server_side else BROKER_HANDSHAKE_BYTES
+        self._left = self._most_bytes = most_bytes
 
     def receive(self, cipher: memoryview) -> None:
         """Keep a copy of `cipher` for the next step; raises TlsFailed if a client does not speak TLS."""
@@ -116,7 +120,7 @@ class Handshake:
         """Count bytes that the session takes without an end of the handshake; raises TlsFailed at the limit."""
         self._left -= taken
         if self._left <= 0:
-            peer, most = ("client", CLIENT_HANDSHAKE_BYTES) if self.server_side else ("broker", BROKER_HANDSHAKE_BYTES)
+            peer, most = "client" if self.server_side else "broker", self._most_bytes
             raise TlsFailed(
                 DisconnectCause.TLS_HANDSHAKE_FAILED,
                 "certificate",

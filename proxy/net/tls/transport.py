@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import do_nothing
 from proxy.net.tls.failures import TlsFailed, failed
-from proxy.net.tls.handshake import Handshake
+from proxy.net.tls.handshake import CLIENT_HANDSHAKE_BYTES, Handshake
 from proxy.net.tls.session import FAILED, MORE, OWN, PEER_CLOSED, new_session
 from proxy.net.tls.shared import BufferedEndpoint, TlsShared
 from proxy.net.transport import SMALL_READ_BYTES
@@ -81,14 +81,16 @@ class TlsTransport(asyncio.Transport, asyncio.BufferedProtocol):
         on_failure: Callable[[TlsFailed], None],
         *,
         server_hostname: str = "",
+        handshake_bytes: int = CLIENT_HANDSHAKE_BYTES,
         on_step: Callable[[], None] = do_nothing,
     ) -> None:
         super().__init__()
         self._shared = shared
         self._session = new_session(config, server_hostname)
         self._handshake: Handshake | None = Handshake(
-            self._session, make_protocol, on_failure, server_side=not server_hostname, on_step=on_step
-        )
+            self._session, make_protocol, on_failure,
+            server_side=not server_hostname, most_bytes=handshake_bytes, on_step=on_step,
+        )  # fmt: skip
         self._phase = TlsPhase.HANDSHAKE
         self._raw: asyncio.Transport | None = None
         self._protocol: BufferedEndpoint | None = None

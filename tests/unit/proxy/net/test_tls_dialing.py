@@ -4,7 +4,7 @@ import asyncio
 import gc
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from time import perf_counter
 
 import pytest
@@ -54,12 +54,15 @@ class Calls:
         tls = BrokerTls(loop, shared, calling_config, self.counters) if with_tls else None
         self.dialer = Dialer(loop, OPTIONS, patient(5.0) if timeout_seconds is None else timeout_seconds, tls)
 
-    async def to(self, listener: socket.socket, host: str = "localhost", pinned: str = "") -> RecordingEndpoint:
+    async def to(
+        self, listener: socket.socket, host: str = "localhost", pinned: str = "", made_up_by: str | None = None
+    ) -> RecordingEndpoint:
         loop = asyncio.get_running_loop()
         address = BrokerAddress(host, listener.getsockname()[1], tls=True, address=pinned)
         async with hangup_watcher() as watcher:
             return await self.dialer.connect(
-                CheckedTarget(address, [LOOPBACK]), lambda: RecordingEndpoint(loop, SharedReadBuffer(), watcher)
+                CheckedTarget(address, [LOOPBACK], made_up_by),
+                lambda: RecordingEndpoint(loop, SharedReadBuffer(), watcher),
             )
 
     def handshakes(self, result: str) -> int:
@@ -117,6 +120,33 @@ async def test_a_broker_that_does_not_shake_hands_is_given_up(said: bytes) -> No
         assert calls.handshakes("done") == 0
     await scope.emptied()
     await eventually(lambda: open_files() <= before)
+
+
+@pytest.mark.parametrize(("made_up_by", "bytes_sent"), [(LOOPBACK, 24 * 1024), (None, 72 * 1024)])
+@on_both_loops
+async def test_a_host_that_a_client_made_up_may_say_less_before_it_is_known(
+    made_up_by: str | None, bytes_sent: int
+) -> None:
+    async def answer(listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        sock, _ = await loop.sock_accept(listener)
+        sock.setblocking(False)
+        with closing(sock), suppress(OSError):
+            # Pieces of a hello that is longer than all that is sent.
+            said = bytes((2, 0, 255, 255)) + bytes(4092)
+            for _ in range(bytes_sent // len(said)):
+                await loop.sock_sendall(sock, b"\x16\x03\x03" + len(said).to_bytes(2) + said)
+                said = bytes(4096)
+            while await loop.sock_recv(sock, 4096):
+                pass
+
+    scope = TaskScope(lambda error: None)
+    with listening() as listener:
+        scope.start(answer(listener))
+        most = 20 * 1024 if made_up_by else 64 * 1024
+        with pytest.raises(BrokerUnavailable, match=f"its handshake is not done after {most} bytes"):
+            await Calls().to(listener, made_up_by=made_up_by)
+    await scope.emptied()
 
 
 @on_both_loops

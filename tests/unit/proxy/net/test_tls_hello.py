@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from proxy.net.tls.failures import TlsFailed
-from proxy.net.tls.handshake import Handshake
+from proxy.net.tls.handshake import CLIENT_HANDSHAKE_BYTES, Handshake
 from proxy.net.tls.hello import LARGEST_HELLO_BYTES, MOST_RECORDS, hello_end, hello_progress
 from proxy.net.tls.session import new_session
 from tests.support.auth.tls import Sealer, client_context, served_config
@@ -76,7 +76,7 @@ def asked_again() -> "tuple[Handshake, TlsSession, bytes]":
     # The share of X25519 passes for one of X448, which the server does not have.
     assert hello.count(SHARE) == 1
     session, failures = new_session(served_config(), ""), list[TlsFailed]()
-    handshake = Handshake(session, BaseProtocol, failures.append, server_side=True)
+    handshake = Handshake(session, BaseProtocol, failures.append, server_side=True, most_bytes=CLIENT_HANDSHAKE_BYTES)
     handshake.receive(memoryview(hello.replace(SHARE, b"\x00\x1e\x00\x20")))
     assert handshake.ready()
     assert handshake.step(session.take_own) is False
