@@ -309,7 +309,7 @@ async def test_a_request_that_ends_with_its_client_ends_once() -> None:
         of.ask(1)
         await turns(2)
         of.sent.send = None  # type: ignore[assignment, method-assign]
-        of.client.crashed = lambda _: of.requests.close()  # type: ignore[method-assign]
+        of.client.crashed = lambda _: of.requests.close()
         of.questions[0].answered(found())
         await turns(2)
         assert (of.held, lost, of.requests.outstanding) == ((0, 0, 0, 0), [], 0)
