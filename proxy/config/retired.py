@@ -77,7 +77,7 @@ RETIRED: Final = {
         "each request connection has its receive buffer from its start; brokerConnectionsTotal bounds them",
     ),
     "brokerSocketReceiveBufferBytes": _always(
-        "1048576", "receive buffers of request connections are twice clientSocketSendBufferBytes", charts="262144"
+        "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes", charts="262144"
     ),
     "topicListBrokerAnswerTimeoutMillis": _always(
         "30000", "a broker has 30 s to answer, or topicListRequestTimeoutMillis if that is more"

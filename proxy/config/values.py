@@ -21,7 +21,7 @@ HANDSHAKE_PART: Final = 8
 # Without a limit of direct memory: before CONNECTED everybody is a stranger.
 HANDSHAKE_BYTES: Final = 16 * _MIB
 # A request connection to a broker has the answers of many clients in its receive buffer.
-BROKER_RECEIVE_TIMES: Final = 2
+BROKER_RECEIVE_TIMES: Final = 4
 # Where the kernel chooses the buffers of clients: nothing else would bound what a broker may send.
 BROKER_RECEIVE_BYTES: Final = _MIB
 # The size is a C int for setsockopt.

@@ -90,11 +90,11 @@ async def test_a_port_that_opens_again_has_the_bound() -> None:
         assert opposite((await joined(stage, broker)).client.sock) == 2 * BOUND
 
 
-async def test_request_connections_have_twice_what_clients_may_have() -> None:
+async def test_request_connections_have_four_times_what_clients_may_have() -> None:
     async with staged(clientSocketSendBufferBytes=25_000) as stage:
         client = await stage.connected()
         await client.lookup(TOPIC)
-        assert set(towards(stage.broker.port).values()) == {100_000}
+        assert set(towards(stage.broker.port).values()) == {200_000}
         stage.change(clientSocketSendBufferBytes=50_000)
         await client.topics(namespace(0))
-        assert set(towards(stage.broker.port).values()) == {100_000, 200_000}
+        assert set(towards(stage.broker.port).values()) == {200_000, 400_000}

@@ -13,7 +13,7 @@ class SocketKeys:
         "clientSocketSendBufferBytes", 262_144, whole(0, 1 << 30), section=SOCKETS, unit=BYTES, dynamic=True,
         doc="Largest kernel send buffer of a lookup connection, charged to the cgroup; the kernel doubles the size. "
         "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). The receive "
-        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is twice as "
+        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is four times as "
         "large. 0: the kernel's choice, and 1 MiB for the latter.",
     )  # fmt: skip
     client_socket_send_memory_mb = Key(
