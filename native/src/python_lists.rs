@@ -8,7 +8,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyString};
 
 use crate::topic_list;
 
-/// Scans one topic list of `total` bytes; `proxy/brokers/list_scanner.py` stands between this class and the proxy.
+/// Scans one topic list of `total` bytes.
 #[pyclass(module = "pulsar_proxy_native")]
 pub struct TopicListScanner {
     scanner: topic_list::TopicListScanner,

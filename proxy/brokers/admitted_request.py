@@ -70,11 +70,6 @@ class AdmittedRequest(Generic[A]):
         return self.too_large(head) if head.rest_bytes > self._max_bytes else None
 
     @property
-    def waits_for_memory(self) -> bool:
-        """Return whether the answer has begun and waits for its permit."""
-        return self._admitting is not None and self._answer is None
-
-    @property
     def arrived_bytes(self) -> int | None:
         """Return how many bytes of the answer have come; None if the answer is not being read."""
         return None if self._answer is None else self._answer.arrived_bytes

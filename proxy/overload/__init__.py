@@ -9,7 +9,5 @@ a pressure of them, and what of memory counts. The cores have no I/O and no cloc
 and pauses them (it does not know their topics), `topic_choice.py` says which topics the adaptive throttle spares.
 `report.py` writes log lines and events, `counters.py` counts, `bounds.py` is for the memory budget. The keys are read
 in `settings.py`. Operators read docs/overload.md.
-May import: `core` to `brokers`, `requests`, `relay`.
-Rule: the pipeline has the rules a second time, in `pipeline/core/marks.py`. Change both;
-`tests/unit/pipeline/test_marks.py` runs both on the same samples. `proxy/app/overload.py` builds and ends all this.
+May import: `core` to `brokers`, `requests`, `relay`. `proxy/app/overload.py` builds and ends all this.
 """

@@ -1,4 +1,4 @@
-//! The scanner finds the same in any reads; tests/native/test_frame_scanner.py says what it finds.
+//! The scanner finds the same in any reads.
 
 use super::Random;
 use crate::relay::scanner::FrameScanner;
