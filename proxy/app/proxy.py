@@ -126,7 +126,7 @@ class Proxy:
         )
         # What operators ask: the web ports and exports are made at the start.
         self.phase = Phase.SERVING
-        self.readiness = Readiness(core.clock, self.sessions.accepting)
+        self.readiness = Readiness(core.clock, self.sessions.accepting, self.relay_engines)
         self.budget = MemoryBudget()
         self.live = RuntimeSettings(
             core, self.log_levels, self.relay_log, self.sessions.all_relays, self._compute_budget
@@ -261,7 +261,7 @@ class Proxy:
 
     def hand_over(self) -> Path | None:
         """Leave all listening sockets to the process that has them, too; return the new path of the control socket."""
-        self.sessions.finish_handshakes = True
+        self.sessions.hand_over()
         self.client_ports.stop_accepting()
         if self.web is not None:
             self.web.stop_accepting()
@@ -271,7 +271,7 @@ class Proxy:
     def enter(self, phase: Phase, *, ready: bool) -> None:
         """Called when the shutdown enters a phase; `ready`: readiness probes still succeed."""
         self.phase = phase
-        self.readiness.draining = not ready
+        self.readiness.drains(not ready)
 
     async def stop(self, drain_seconds: float | None = None) -> None:
         """Drain, and close everything; without `drain_seconds` the limit of the drain is `shutdownDrainMillis`."""
@@ -284,7 +284,7 @@ class Proxy:
         """Stop accepting, and wait for open requests for at most `seconds`; meanwhile `serve_again` undoes that."""
         if self.phase is not Phase.CLOSING:
             # After a hand-over another process serves at this address.
-            self.enter(Phase.DRAINING, ready=self.sessions.finish_handshakes)
+            self.enter(Phase.DRAINING, ready=self.sessions.handed_over)
         await self.client_ports.close()
         # Paused producers go on, so that they can end.
         await self.overload.close()
@@ -417,7 +417,7 @@ class Proxy:
     def _steps_of_a_second(self) -> Iterator[Callable[[float], Awaitable[None] | None]]:
         requests, writes = self.services.requests, self.memory.writes
         yield self.sessions.tick
-        yield self._look_at_threads
+        yield self.relay_engines.tick
         yield self.broker_side.pool.tick
         yield lambda now: self.memory.slabs.trim()
         yield self._cycles.tick
@@ -441,13 +441,6 @@ class Proxy:
 
     async def _weigh_sockets(self, now: float) -> None:
         await self.relay_engines.weigh(self.sessions.all_relays(), partial(asyncio.sleep, 0))
-
-    async def _look_at_threads(self, now: float) -> None:
-        native = self.relay_engines.native
-        if native is not None:
-            native.tick()
-            self.readiness.stuck = native.stuck
-            await native.look_at_frames()
 
     # --- shown ------------------------------------------------------------------------------
 

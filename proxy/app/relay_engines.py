@@ -67,10 +67,9 @@ def make_engines(
         relay_log,
         config.relay_pool_bytes,
     )
-    engines = RelayEngines(engine, engine, slots, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)
+    bound = None
     if config.relay_socket_bytes:
-        found = SocketBound(
-            config.relay_socket_bytes, engines.set_tight, engine.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
+        bound = SocketBound(
+            config.relay_socket_bytes, engine.set_tight, engine.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
         )
-        engines.bound = found
-    return engines
+    return RelayEngines(engine, engine, bound, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)

@@ -157,10 +157,14 @@ class Sessions:
         core.counters.show(ACTIVE, lambda: len(self._addresses))
         self._connection_log = connection_log
         # Another process accepts at the same address: clients that were accepted here are served here, so far.
-        self.finish_handshakes = False
+        self.handed_over = False
 
     def __len__(self) -> int:
         return len(self._addresses)
+
+    def hand_over(self) -> None:
+        """Leave newcomers to another process: a drain lets handshakes come to their end."""
+        self.handed_over = True
 
     @property
     def relays(self) -> int:
@@ -395,7 +399,7 @@ class Sessions:
             await _a_few_a_turn(partial(self._abort, session, DisconnectCause.SHUTDOWN) for session in there)
 
     def _close_if_idle(self, session: Session, lingers: bool) -> None:
-        if self.finish_handshakes and session in self._handshaking:
+        if self.handed_over and session in self._handshaking:
             return
         if session in self._addresses and not session.busy and not (lingers and self._asks_on(session)):
             self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))

@@ -28,13 +28,16 @@ SOCKETS_A_STEP: Final = 250
 
 
 class RelayEngines:
-    """Joins pairs; `native` and `slots` are None without the extension."""
+    """Joins pairs; `native` is the engine if it is that of the extension.
+
+    `bound`: the bound in sum for the kernel memory of sockets; None without a limit.
+    """
 
     def __init__(
         self,
         engine: "NativeEngine | SmallEngine",
         native: "NativeEngine | None" = None,
-        slots: "TopicSlots | None" = None,
+        bound: "SocketBound | None" = None,
         *,
         unsent_bytes: int = 0,
         narrow_windows: bool = False,
@@ -42,14 +45,12 @@ class RelayEngines:
     ) -> None:
         self._engine = engine
         self._unsent_bytes = unsent_bytes
-        self.slots = slots
         self.native = native
+        self.bound = bound
         self._narrow_windows = narrow_windows
         self.threads = threads
         # The kernel memory of all relayed sockets, at the last look.
         self.weighed = NO_SOCKET_MEMORY
-        # The bound in sum for the kernel memory of sockets; None without a limit.
-        self.bound: SocketBound | None = None
 
     def join(self, client: asyncio.Transport, broker: asyncio.Transport, order: RelayOrder) -> Relay:
         """Return the relay of two connections."""
@@ -62,10 +63,21 @@ class RelayEngines:
             narrow(broker)
         return self._engine.join(client, broker, order)
 
-    def set_tight(self, tight: bool) -> None:
-        """Record whether the kernel memory of all relayed sockets is short: windows are narrowed then."""
+    @property
+    def slots(self) -> "TopicSlots | None":
+        """The slots in which messages are counted by topic; None without the extension."""
+        return None if self.native is None else self.native.slots
+
+    @property
+    def stuck(self) -> str | None:
+        """Return which thread stands still, in words; None if all work."""
+        return None if self.native is None else self.native.stuck
+
+    async def tick(self, now: float) -> None:
+        """Look at the threads, and at frames that they hold; called once a second."""
         if self.native is not None:
-            self.native.set_tight(tight)
+            self.native.tick()
+            await self.native.look_at_frames()
 
     async def weigh(self, relays: Iterable[Relay], pause: Callable[[], Awaitable[None]]) -> SocketMemory:
         """Add the kernel memory of all relays up, and keep its bound; called once a second.

@@ -100,7 +100,7 @@ class WebPort:
                 if config.web_service_port_tls is not None:
                     port, tls = config.web_service_port_tls, self._tls_streams()
                     self.tls_port = self._listen(server, self._limits, hosts, port, "webServicePortTls", tls)
-                parts.lookups.web_ports = (self.port, self.tls_port)
+                parts.lookups.web_opened(self.port, self.tls_port)
             if config.metrics_port is not None:
                 # Connections of its own: clients of the web ports never keep a probe or a monitor out.
                 small = self._limits.buffer_bytes // 2

@@ -9,35 +9,50 @@ from time import monotonic
 
 from proxy.brokers.discovery import Brokers
 from proxy.clients.accepting import Accepting
+from proxy.relay.engines import RelayEngines
 
 
 class Readiness:
-    """Set by the server and read by probes: whether this proxy should get new clients."""
+    """Told by the server and read by probes: whether this proxy should get new clients."""
 
-    __slots__ = ("_accepting", "_brokers", "_clock", "_waits_until", "draining", "listening", "stuck")
+    __slots__ = ("_accepting", "_brokers", "_clock", "_draining", "_engines", "_listening", "_waits_until")
 
-    def __init__(self, clock: Callable[[], float] = monotonic, accepting: Accepting | None = None) -> None:
+    def __init__(
+        self,
+        clock: Callable[[], float] = monotonic,
+        accepting: Accepting | None = None,
+        engines: RelayEngines | None = None,
+    ) -> None:
         self._clock = clock
         self._brokers: Brokers | None = None
         self._waits_until = 0.0
         # None: nobody can pause.
         self._accepting = accepting
-        self.listening = False
-        self.draining = False
-        # A part of the process that has stopped to work, in words; None if all work.
-        self.stuck: str | None = None
+        # None: there are no relays.
+        self._engines = engines
+        self._listening = False
+        self._draining = False
 
-    def opened(self, brokers: Brokers, wait_seconds: float) -> None:
+    def opened(self, brokers: Brokers | None = None, wait_seconds: float = 0.0) -> None:
         """Called when the ports for clients are open; `wait_seconds`: how long brokers may be unknown."""
         self._brokers, self._waits_until = brokers, self._clock() + wait_seconds
-        self.listening = True
+        self._listening = True
+
+    def drains(self, draining: bool) -> None:
+        """Called when the proxy begins to leave, or stays after all."""
+        self._draining = draining
+
+    @property
+    def stuck(self) -> str | None:
+        """A part of the process that has stopped to work, in words; None if all work."""
+        return None if self._engines is None else self._engines.stuck
 
     @property
     def obstacle(self) -> str | None:
         """The reason why the proxy is not ready, or None if it is."""
-        if self.draining:
+        if self._draining:
             return "draining"
-        if not self.listening:
+        if not self._listening:
             return "not listening yet"
         if self._accepting is not None and self._accepting.paused:
             return "paused by an operator (pulsar-proxy admin resume)"

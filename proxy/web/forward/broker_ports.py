@@ -54,7 +54,11 @@ class BrokerPorts:
         self._tls_ports = tls_ports
         self._opened: dict[tuple[BrokerAddress, bool], int] = {}
         self._pace = LinePace()
-        self.web_ports: tuple[int | None, int | None] = (None, None)
+        self._web_ports: tuple[int | None, int | None] = (None, None)
+
+    def web_opened(self, port: int | None, tls_port: int | None) -> None:
+        """Called when the web ports are open, which answers name in place of a broker's."""
+        self._web_ports = port, tls_port
 
     def rewritten(self, answer: bytes, host_header: str) -> bytes:
         """Return a lookup's answer with this proxy's addresses; `host_header` is the client's name for this proxy."""
@@ -67,7 +71,7 @@ class BrokerPorts:
         if not host or not (self._free or self._opened):
             return answer
         ports = self._port_of(lookup.broker, False), self._port_of(lookup.broker, True)
-        return rewritten(answer, lookup, host, ports, self.web_ports)
+        return rewritten(answer, lookup, host, ports, self._web_ports)
 
     def _port_of(self, url: str, tls: bool) -> int | None:
         """Return the port for a broker's URL, opened if necessary; None if no port is available."""

@@ -84,10 +84,13 @@ def web_parts(
 
 
 @asynccontextmanager
-async def running(render: Callable[[], bytes] = lambda: b"a_metric 1.0\n", **overrides: str) -> AsyncIterator[Running]:
-    """Serve until the block ends."""
+async def running(
+    render: Callable[[], bytes] = lambda: b"a_metric 1.0\n", *, ready: bool = True, **overrides: str
+) -> AsyncIterator[Running]:
+    """Serve until the block ends; without `ready` the ports for clients are not open yet."""
     readiness, hangup = Readiness(), HangupWatcher(asyncio.get_running_loop())
-    readiness.listening = True
+    if ready:
+        readiness.opened()
     parts = web_parts(config(**overrides), readiness, hangup, render)
     port = await start_web(parts)
     try:

@@ -74,7 +74,7 @@ def test_an_answer_to_a_lookup_passes_as_it_is(document: bytes) -> None:
         (), lambda *_: 6650, lambda: 0.0, open_log("error"), advertised="", loopback=True, tls_to_brokers=False,
         plain_ports=True, tls_ports=False,
     )  # fmt: skip
-    ports.web_ports = 8080, None
+    ports.web_opened(8080, None)
     assert ports.rewritten(document, "proxy") == document
 
 

@@ -183,9 +183,7 @@ class Steps(Origins):
         limit = sum(each.size for each in relays)
         bound = SocketBound(limit, lambda tight: None, lambda: map(load, relays), self, log, lambda: 5.0)
         native: Any = SimpleNamespace(socket_memory=lambda: SocketMemory(limit, 0))
-        engines = RelayEngines(native, native)
-        engines.bound = bound
-        return engines.weigh(relays, pause)
+        return RelayEngines(native, native, bound).weigh(relays, pause)
 
 
 @pytest.mark.threat("standing-relays-kernel-memory")

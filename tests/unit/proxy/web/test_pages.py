@@ -22,12 +22,14 @@ async def test_readiness_follows_the_proxy_and_health_does_not() -> None:
     async with running() as server:
         ready = await server.get("/readyz")
         assert (ready.status, ready.headers["server"]) == (200, "pulsar-proxy")
-        server.readiness.draining = True
+        server.readiness.drains(True)
         assert (await server.get("/readyz"))[::2] == (503, "draining\n")
         for page in ("/status.html", "/readyz"):
             asked = await server.get(page, "OPTIONS")
             assert (asked.status, asked.text, asked.headers["allow"]) == (503, "", "GET, HEAD, OPTIONS")
-        server.readiness.draining = server.readiness.listening = False
+        server.readiness.drains(False)
+        assert (await server.get("/readyz")).status == 200
+    async with running(ready=False) as server:
         assert (await server.get("/readyz"))[::2] == (503, "not listening yet\n")
         assert (await server.get("/healthz"))[::2] == (200, "OK\n")
 
