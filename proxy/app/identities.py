@@ -94,17 +94,9 @@ def missing_secret(config: Config) -> SettingFault | None:
 
 def _authenticator(core: Core) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
-    from proxy.auth.authenticator import AuthContext
     from proxy.auth.providers.registry import build_authenticator
     from proxy.auth.settings import AuthenticationSettings
     from proxy.auth.signature_turns import SignatureTurns
 
-    context = AuthContext(
-        clock=core.loop,
-        now=time.time,
-        counters=core.counters,
-        log=core.log.of("auth"),
-        crashed=lambda error: core.counters.internal_error(error, "authentication"),
-        turns=SignatureTurns(core.loop, core.loop_budget),
-    )
-    return build_authenticator(AuthenticationSettings.of(core.config), context)
+    turns = SignatureTurns(core.loop, core.loop_budget)
+    return build_authenticator(AuthenticationSettings.of(core.config), core, turns=turns)

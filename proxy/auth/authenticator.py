@@ -6,18 +6,15 @@ role, and a client of a method without a provider only by `anonymousUserRoleForU
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final, Protocol
 
-from limiter.clock import Clock
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
 from proxy.auth.settings import AuthenticationSettings
-from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
-from proxy.core.counters import Counters, Declared, Number, Numbers, counter_by
-from proxy.core.log import Logger
+from proxy.config.core import Core
+from proxy.core.counters import Declared, Number, Numbers, counter_by
 from proxy.core.public_causes import PublicCause
 from proxy.core.tasks import TaskScope
 
@@ -80,21 +77,6 @@ class Provider(Protocol):
         """Release threads and tasks of the provider."""
 
 
-@dataclass(frozen=True, slots=True)
-class AuthContext:
-    """The surroundings of an authenticator: `clock` is monotonic, `now` returns seconds since the epoch.
-
-    `turns` spreads the checks of signatures over the loop's iterations; None for a process that serves nobody.
-    """
-
-    clock: Clock
-    now: Callable[[], float]
-    counters: Counters
-    log: Logger
-    crashed: Callable[[BaseException], None]
-    turns: SignatureTurns | None = None
-
-
 class Authenticator:
     """Finds the role of a client; `providers/registry.py` builds it, `start` begins to watch files."""
 
@@ -102,14 +84,14 @@ class Authenticator:
         self,
         providers: Sequence[Provider],
         settings: AuthenticationSettings,
-        context: AuthContext,
+        core: Core,
         tasks: TaskScope,
     ) -> None:
         self._providers = tuple(providers)
         self._anonymous_role = settings.anonymous_role
         self._anonymous_for_unknown_methods = settings.anonymous_for_unknown_methods
-        self._counters = context.counters
-        self._log = context.log
+        self._counters = core.counters
+        self._log = core.log.of("auth")
         self._tasks = tasks
         self._by_method: dict[str, list[Provider]] = {}
         for provider in self._providers:

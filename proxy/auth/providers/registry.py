@@ -4,12 +4,16 @@ An unknown provider stops the start: ignoring it silently would lock clients out
 are imported, because their libraries take longer than the rest of the start.
 """
 
+import time
+from collections.abc import Callable
 from typing import Final
 
-from proxy.auth.authenticator import AuthContext, Authenticator, Provider
+from proxy.auth.authenticator import Authenticator, Provider
 from proxy.auth.failures import SettingFault
 from proxy.auth.roles import is_role
 from proxy.auth.settings import AuthenticationSettings
+from proxy.auth.signature_turns import SignatureTurns
+from proxy.config.core import Core
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 
@@ -22,8 +26,17 @@ _NAMES: Final = {
 }
 
 
-def build_authenticator(settings: AuthenticationSettings, context: AuthContext) -> Authenticator:
-    """Build the providers in their order and read their files; raise SettingFault."""
+def build_authenticator(
+    settings: AuthenticationSettings,
+    core: Core,
+    now: Callable[[], float] = time.time,
+    turns: SignatureTurns | None = None,
+) -> Authenticator:
+    """Build the providers in their order and read their files; raise SettingFault.
+
+    `now` returns seconds since the epoch. `turns` spreads the checks of signatures over the loop's iterations; None for
+    a process that serves nobody.
+    """
     names = [_short_name(name) for name in settings.providers]
     if not names and not settings.anonymous_role:
         raise SettingFault(
@@ -32,9 +45,26 @@ def build_authenticator(settings: AuthenticationSettings, context: AuthContext) 
     if settings.anonymous_role and not is_role(settings.anonymous_role):
         expected = "expected printable text of at most 1,024 characters, no blank at an end"
         raise SettingFault("anonymousUserRole", expected)
-    tasks = TaskScope(context.crashed)
-    providers = [_make(name, settings, context, tasks) for name in dict.fromkeys(names)]
-    return Authenticator(providers, settings, context, tasks)
+    tasks = TaskScope(lambda error: core.counters.internal_error(error, "authentication"))
+
+    def make(name: str) -> Provider:
+        if name == "token":
+            from proxy.auth.providers.token import TokenProvider
+
+            return TokenProvider(settings.token, now, turns)
+        if name == "openid":
+            from proxy.auth.providers.openid import OpenIdProvider
+
+            return OpenIdProvider(settings.openid, tasks.start, now, core.clock, turns)
+        if name == "basic":
+            from proxy.auth.providers.basic import BasicProvider
+
+            return BasicProvider(settings.basic_conf, core.loop, settings.checks_at_once)
+        from proxy.auth.providers.certificate import CertificateProvider
+
+        return CertificateProvider()
+
+    return Authenticator([make(name) for name in dict.fromkeys(names)], settings, core, tasks)
 
 
 def _short_name(name: str) -> str:
@@ -46,21 +76,3 @@ def _short_name(name: str) -> str:
 
 def _expected() -> str:
     return ", ".join(f"{short} ({name})" for name, short in _NAMES.items())
-
-
-def _make(name: str, settings: AuthenticationSettings, context: AuthContext, tasks: TaskScope) -> Provider:
-    if name == "token":
-        from proxy.auth.providers.token import TokenProvider
-
-        return TokenProvider(settings.token, context.now, context.turns)
-    if name == "openid":
-        from proxy.auth.providers.openid import OpenIdProvider
-
-        return OpenIdProvider(settings.openid, tasks.start, context.now, context.clock.time, context.turns)
-    if name == "basic":
-        from proxy.auth.providers.basic import BasicProvider
-
-        return BasicProvider(settings.basic_conf, context.clock, settings.checks_at_once)
-    from proxy.auth.providers.certificate import CertificateProvider
-
-    return CertificateProvider()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from limiter.clock import Clock
-from proxy.auth.authenticator import AuthContext, Authenticator
+from proxy.auth.authenticator import Authenticator
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.registry import build_authenticator
@@ -17,6 +17,7 @@ from proxy.auth.settings import AuthenticationSettings
 from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from tests.support.auth.tokens import NOW
+from tests.support.cores import core_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_virtual
 from tests.support.proxies.counted import counted, counted_by
@@ -27,19 +28,11 @@ class Doorman:
 
     def __init__(self, settings: AuthenticationSettings, clock: Clock | None = None) -> None:
         self.now = NOW
-        self.counters = Counters()
         self.crashes: list[BaseException] = []
+        self.counters = Counters(lambda error, where: self.crashes.append(error))
         self._lines = io.BytesIO()
-        self.authenticator: Authenticator = build_authenticator(
-            settings,
-            AuthContext(
-                clock=clock or ManualClock(),
-                now=lambda: self.now,
-                counters=self.counters,
-                log=open_log("debug", file=self._lines),
-                crashed=self.crashes.append,
-            ),
-        )
+        core = core_of(counters=self.counters, log=open_log("debug", file=self._lines), loop=clock or ManualClock())
+        self.authenticator: Authenticator = build_authenticator(settings, core, lambda: self.now)
 
     async def admits(self, method: str, data: bytes, certificate: bytes | None = None) -> Authenticated:
         return await self.authenticator.authenticate(method, data, certificate, "192.0.2.1")
