@@ -57,6 +57,8 @@ def _request_bytes(core: Core) -> "RequestBytes | None":
     if not limit:
         return None
     # Only installations with a limit need the module.
-    from proxy.requests.request_bytes import RequestBytes
+    from proxy.requests.request_bytes import COMMANDS, RequestBytes
 
-    return RequestBytes(core.loop, limit, core.loop_budget)
+    found = RequestBytes(core.loop, limit, core.loop_budget)
+    core.counters.derive(COMMANDS, found.record)
+    return found

@@ -78,9 +78,11 @@ class OverloadSwitch:
                 self._weights.most_seconds = settings.threshold.max_pause_seconds
             self.control.apply(settings)
             return
+        from proxy.app.metrics.overload_rows import show_overload
         from proxy.overload.control import OverloadControl
         from proxy.overload.relay_weights import RelayWeights
 
+        show_overload(self._core.counters, self.counters)
         longest = settings.threshold.max_pause_seconds
         self._weights = RelayWeights(self._sessions.all_relays, self.counters, longest, self._engines.received_memory)
         self.control = OverloadControl(self._core.loop, settings, self._parts(config))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from eventlog.sink import EventSink
 from limiter.semaphore import AsyncSemaphore
+from protocol.host_port import host_port
 from proxy.app.broker_side import make_broker_side
 from proxy.app.client_services import make_recorder, request_services
 from proxy.app.cycles import CycleCollection
@@ -23,7 +24,6 @@ from proxy.app.lifecycle import Phase
 from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONTROLLER_AGES, MemoryBudget
 from proxy.app.metrics.otel_settings import export_wanted
 from proxy.app.metrics.process import LoopLag
-from proxy.app.metrics.reading import MetricSources
 from proxy.app.overload import NAME, OverloadSwitch, overload_settings
 from proxy.app.ports import ClientPorts
 from proxy.app.relay_engines import make_engines
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from proxy.web.port import WebPort
 
 TICK_SECONDS: Final = 1.0
+_BUDGET_MODULES: Final = ("proxy.app.memory.budget_report", "proxy.app.metrics.process_rows")
 
 
 class Proxy:
@@ -140,9 +141,8 @@ class Proxy:
         self.process: ProcessControl | None = None
         # Clocks.
         self._scope = TaskScope(lambda error: counters.internal_error(error, "clock"))
-        self._lag = LoopLag(loop)
+        self._lag = LoopLag(loop, counters)
         self._exporting = export_wanted(os.environ, log)
-        self._created = time.time()
         counters[CONFIG_ACCEPTED].value = 1.0
         self._started_at = self._ticked_at = loop.time()
         self._cycles = CycleCollection(self.sockets, self.sessions, counters, self.services.requests, self._started_at)
@@ -194,8 +194,8 @@ class Proxy:
         self.readiness.opened(self.broker_side.brokers, config.seconds(Config.readiness_broker_wait_millis))
         self.client_ports.log_ports()
         warn_of_open_secrets(config, self.log)
-        await in_thread(lambda: importlib.import_module("proxy.app.memory.budget_report"), "budget", None)
-        self._compute_budget()  # before anybody can ask for it
+        await in_thread(lambda: list(map(importlib.import_module, _BUDGET_MODULES)), "budget", None)
+        self._show_budget()  # before anybody can ask for it
         self.admin_port = self.admin.open(config, self.log)
         if control:
             self.open_control()
@@ -210,7 +210,7 @@ class Proxy:
         if self._exporting is not None:
             from proxy.app.metrics.export import make_export
 
-            self.export = make_export(self._exporting, config.cluster_name, self.metric_sources, self.log)
+            self.export = make_export(self._exporting, config.cluster_name, self.counters, self.log)
             self.export.start()
 
     def open_control(self) -> None:
@@ -218,6 +218,13 @@ class Proxy:
         control = open_control(self.config.control_socket_path, self.client_port, self.log)
         if control is not None:
             self.admin.accept_at(control)
+
+    def _show_budget(self) -> None:
+        from proxy.app.metrics.process_rows import USED_BYTES, show_process
+
+        self._compute_budget()
+        show_process(self.counters, self.budget)
+        self.counters.show(USED_BYTES, self._used)
 
     def _compute_budget(self) -> bool:
         """Compute the worst case of all memory; return whether it is another than before."""
@@ -243,7 +250,7 @@ class Proxy:
         from proxy.web.port import start_web
 
         shown = PageSources(
-            self.metric_sources, self.readiness, self.live, self.shown,
+            self.budget, self.readiness, self.live, self.shown,
             lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
         )  # fmt: skip
         self.web = await start_web(
@@ -462,31 +469,33 @@ class Proxy:
             yield nodes.UNPROVEN, queue.unproven
             yield nodes.QUESTIONS, queue.in_flight
 
-    @property
-    def metric_sources(self) -> MetricSources:
-        """The parts from which metrics are read."""
-        memory = self.memory
-        return MetricSources(
-            self.counters, self.memory.queues, memory.unproven, memory.heap_waits, memory.direct_waits,
-            self.budget, self.overload.counters, self._lag.durations, self.reports.tenants, created=self._created,
-            held=lambda: {node.label: semaphore.held for node, semaphore in self.nodes() if node.label},
-            send_memory=self.services.send_buffers.memory, commands=self.services.requests.lookups.request_bytes,
-            relays=self.relay_engines, event_log=self.event_log,
-        )  # fmt: skip
+    def _used(self) -> Mapping[str, float]:
+        """Return the bytes in use of each line of the budget."""
+        from proxy.app.memory.in_use import used_bytes
+
+        held = {node.label: semaphore.held for node, semaphore in self.nodes() if node.label}
+        sends = self.services.send_buffers.memory
+        return used_bytes(self.counters, held, sends, self.relay_engines, self.event_log)
 
     def shown(self) -> Mapping[str, object]:
         """Return the document that `pulsar-proxy top` shows."""
-        from proxy.app.top_document import TopSources, top_document
+        from proxy.app import top_document as top
 
-        return top_document(
-            TopSources(
-                core=self.core, metrics=self.metric_sources,
-                sessions=self.sessions, reports=self.reports,
-                rates=self._rates, state=self.phase,
-                brokers=self.broker_side.brokers.shown(), uptime_seconds=self.loop.time() - self._started_at,
-                port=self.client_port, older_clients=self.client_ports.older_clients,
-            )
-        )  # fmt: skip
+        counters, address = self.counters, host_port(self.config.bind_address[0], self.client_port)
+        up = self.loop.time() - self._started_at
+        return {
+            "proxy": top.proxy(self.core, self.relay_engines.threads, self.sessions, address, self.phase, up),
+            "memory": top.memory(self.budget),
+            "limiters": top.limiters(self.memory.statistics()),
+            "clients": top.clients(counters, self.sessions, self.client_ports.older_clients),
+            "brokers": list(self.broker_side.brokers.shown()[: top.TOP_BROKERS]),
+            **top.counted(counters, self._rates),
+            "relays": top.relays(self.relay_engines),
+            "overload": top.overload(self.overload.counters),
+            "watches": top.watches(counters),
+            **top.reported(self.reports),
+            **top.configured(self.core),
+        }
 
     def _thread_died(self, index: int) -> None:
         self.log.error("a relay thread has died: the proxy ends, because it cannot relay reliably", thread=index)

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, cast
 from proxy.app.processors import usable_processors
 from proxy.brokers.sockets import Sockets
 from proxy.config.core import Core
+from proxy.core.counters import Counters
 from proxy.core.native import native
 from proxy.relay.engine import DRIPPED_THROUGH
 from proxy.relay.engines import RelayEngines
+from proxy.relay.metrics import RELAYS
 from proxy.relay.relay_crowds import RelayCrowds
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.socket_bound import SocketBound
@@ -36,7 +38,7 @@ def make_engines(
 
         buffer = memoryview(bytearray(config.relay_buffer_bytes))
         small = SmallEngine(loop, sockets.shared, sockets.hangup, budget, counters, buffer)
-        return RelayEngines(small, unsent_bytes=unsent, threads=threads)
+        return _shown(counters, RelayEngines(small, unsent_bytes=unsent, threads=threads))
 
     # Only installations with the extension need these modules.
     from proxy.relay.memory.windows import can_unlock
@@ -72,4 +74,12 @@ def make_engines(
         bound = SocketBound(
             config.relay_socket_bytes, engine.set_tight, engine.heaviest, origins, log, loop.time, int(DRIPPED_THROUGH)
         )
-    return RelayEngines(engine, engine, bound, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads)
+    return _shown(
+        counters,
+        RelayEngines(engine, engine, bound, unsent_bytes=unsent, narrow_windows=narrow_windows, threads=threads),
+    )
+
+
+def _shown(counters: Counters, engines: RelayEngines) -> RelayEngines:
+    counters.derive(RELAYS, lambda: engines)
+    return engines

@@ -1,4 +1,6 @@
-"""The document that `pulsar-proxy top` shows: numbers and short texts (docs/monitoring.md names every field).
+"""The parts of the document that `pulsar-proxy top` shows (`Proxy.shown`; docs/monitoring.md names every field).
+
+A quantile without samples is NaN, which JSON writes as null.
 
 Rule: the document is made on demand from numbers that are kept anyway, within two milliseconds, and its size is
 bounded. Fields are added, never renamed. This module must import nothing slow: the start of the proxy loads it.
@@ -6,23 +8,22 @@ bounded. Fields are added, never renamed. This module must import nothing slow: 
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
 from limiter.statistics import LimiterStatistics
 from protocol.command_type import CommandType
-from protocol.host_port import host_port
-from proxy.app.metrics.counters import CONFIG_RELOADS
-from proxy.app.metrics.reading import MetricSources
+from proxy.app.metrics.counters import CONFIG_RELOADS, MemoryBudget
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.brokers.pool import CONNECTIONS
-from proxy.clients import listener, sessions
+from proxy.clients import listener
 from proxy.clients.requests import ASKED
-from proxy.clients.sessions import Sessions
+from proxy.clients.sessions import ACCEPTED, Sessions
 from proxy.config.core import CONFIG_APPLIED_AT, Core
-from proxy.core.counters import DISCONNECTS, Declared, Numbers
+from proxy.core.counters import DISCONNECTS, Counters, Declared, Numbers
 from proxy.core.process_memory import (
+    SYSTEM_PATHS,
     container_limit_bytes,
     machine_memory_bytes,
     peak_resident_bytes,
@@ -30,12 +31,15 @@ from proxy.core.process_memory import (
 )
 from proxy.core.version import VERSION
 from proxy.net.spill import moves, read_back, space, spill
+from proxy.overload.counters import OverloadCounters
 from proxy.overload.samples import OTHER_TOPICS
-from proxy.relay.threads import NO_THREADS
+from proxy.relay.engines import RelayEngines
+from proxy.relay.threads import RelayThreads
+from proxy.requests.topic_lists.memory_metrics import Memories
 from proxy.requests.topic_lists.service import ANSWERS
+from proxy.telemetry.durations import Durations
 from proxy.telemetry.events.reports import Reports
-from proxy.telemetry.limiter_metrics import LimiterMetrics
-from proxy.telemetry.usage import HALF_LIFE_SECONDS, Usage, UsageTracker
+from proxy.telemetry.usage import HALF_LIFE_SECONDS
 from proxy.web.admin.rates import Rates
 
 if TYPE_CHECKING:
@@ -48,83 +52,47 @@ SLOW_READERS: Final = ("write_stalled", "reads_too_slowly", "memory_limit")
 _WATCH_METRICS: Final = "pulsar_proxy_watch_"
 
 
-@dataclass(frozen=True, slots=True)
-class TopSources:
-    """The parts of the proxy that the document shows."""
-
-    core: Core
-    metrics: MetricSources
-    sessions: Sessions
-    reports: Reports
-    rates: Rates
-    state: str
-    brokers: Sequence[Mapping[str, object]]
-    uptime_seconds: float
-    port: int
-    older_clients: int = 0
-
-
-def top_document(sources: TopSources) -> Mapping[str, object]:
-    """Return the document as JSON values; a quantile without samples is NaN, which JSON writes as null."""
-    metrics = sources.metrics
-    return {
-        "proxy": _proxy(sources),
-        "memory": _memory(metrics),
-        "limiters": {
-            "heap": _limiter(metrics.heap.statistics(), metrics.heap_waits),
-            "direct": _limiter(metrics.direct.statistics(), metrics.direct_waits),
-        },
-        "clients": _clients(sources),
-        "brokers": list(sources.brokers[:TOP_BROKERS]),
-        "broker_connections": _by_label(metrics, CONNECTIONS),
-        "lists": {
-            "asked": metrics.counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value,
-            "outcomes": _by_label(metrics, ANSWERS),
-            "per_second": sources.rates.per_second(),
-        },
-        "slow_readers_closed": {name: metrics.counters[DISCONNECTS][name] for name in SLOW_READERS},
-        "spill": _spill(metrics),
-        "relays": _relays(metrics),
-        "overload": _overload(metrics),
-        "watches": _watches(metrics),
-        "usage": _usage(sources.reports.usage),
-        "refusals": [asdict(refusal) for refusal in reversed(sources.reports.refusals.recent)],
-        "config": {key.name: text for key, text, _ in sources.core.config.items()},
-        "restart_needed": list(sources.core.pending),
-    }
-
-
-def _proxy(sources: TopSources) -> Mapping[str, object]:
-    relays = sources.metrics.relays
-    threads = NO_THREADS if relays is None else relays.threads
+def proxy(
+    core: Core, threads: RelayThreads, sessions: Sessions, address: str, state: str, uptime_seconds: float
+) -> Mapping[str, object]:
+    """Return what this proxy is, and how it is."""
     return {
         "version": VERSION,
         "relay_threads": threads.count,
         "relay_threads_reason": threads.reason,
         "pid": os.getpid(),
-        "cluster": sources.core.config.cluster_name,
-        "address": host_port(sources.core.config.bind_address[0], sources.port),
-        "state": sources.state,
-        "accepting": not sources.sessions.accepting.paused,
-        "uptime_seconds": sources.uptime_seconds,
+        "cluster": core.config.cluster_name,
+        "address": address,
+        "state": state,
+        "accepting": not sessions.accepting.paused,
+        "uptime_seconds": uptime_seconds,
         "time": time.time(),
-        "config_reloads": _by_label(sources.metrics, CONFIG_RELOADS),
-        "config_applied_at": sources.metrics.counters[CONFIG_APPLIED_AT].value,
+        "config_reloads": _by_label(core.counters, CONFIG_RELOADS),
+        "config_applied_at": core.counters[CONFIG_APPLIED_AT].value,
     }
 
 
-def _memory(metrics: MetricSources) -> Mapping[str, object]:
+def memory(budget: MemoryBudget) -> Mapping[str, object]:
+    """Return the memory of the process, and its limits."""
     return {
-        "resident_bytes": resident_bytes(metrics.memory),
-        "peak_bytes": peak_resident_bytes(metrics.memory),
-        "budget_bytes": metrics.budget.total_bytes,
-        "container_limit_bytes": container_limit_bytes(metrics.memory),
-        "machine_bytes": machine_memory_bytes(metrics.memory),
+        "resident_bytes": resident_bytes(SYSTEM_PATHS),
+        "peak_bytes": peak_resident_bytes(SYSTEM_PATHS),
+        "budget_bytes": budget.total_bytes,
+        "container_limit_bytes": container_limit_bytes(SYSTEM_PATHS),
+        "machine_bytes": machine_memory_bytes(SYSTEM_PATHS),
     }
 
 
-def _limiter(statistics: LimiterStatistics, waits: LimiterMetrics) -> Mapping[str, object]:
-    p50, p99 = waits.wait_millis.quantiles(0.5, 0.99)
+def limiters(memories: Memories) -> Mapping[str, object]:
+    """Return the numbers of both memories of lists."""
+    return {
+        "heap": _limiter(memories.heap, memories.heap_waits),
+        "direct": _limiter(memories.direct, memories.direct_waits),
+    }
+
+
+def _limiter(statistics: LimiterStatistics, waits: Durations) -> Mapping[str, object]:
+    p50, p99 = waits.quantiles(0.5, 0.99)
     return {
         "held_bytes": statistics.held,
         "limit_bytes": statistics.limit,
@@ -141,19 +109,32 @@ def _limiter(statistics: LimiterStatistics, waits: LimiterMetrics) -> Mapping[st
     }
 
 
-def _clients(sources: TopSources) -> Mapping[str, object]:
-    counters = sources.metrics.counters
-    relays = sources.sessions.relays
+def clients(counters: Counters, sessions: Sessions, older_clients: int) -> Mapping[str, object]:
+    """Return how many clients there are; `older_clients` have receive buffers without a bound."""
     return {
-        "lookup_mode": len(sources.sessions) - relays,
-        "relayed": relays,
-        "accepted": counters[sessions.ACCEPTED].value,
+        "lookup_mode": len(sessions) - sessions.relays,
+        "relayed": sessions.relays,
+        "accepted": counters[ACCEPTED].value,
         "rejected": counters[listener.REJECTED].value,
-        "unbounded_receive_buffers": sources.older_clients,
+        "unbounded_receive_buffers": older_clients,
     }
 
 
-def _spill(metrics: MetricSources) -> Mapping[str, float]:
+def counted(counters: Counters, rates: Rates) -> Mapping[str, object]:
+    """Return what is counted of broker connections, lists, slow readers and lists on disk."""
+    return {
+        "broker_connections": _by_label(counters, CONNECTIONS),
+        "lists": {
+            "asked": counters[ASKED[CommandType.GET_TOPICS_OF_NAMESPACE]].value,
+            "outcomes": _by_label(counters, ANSWERS),
+            "per_second": rates.per_second(),
+        },
+        "slow_readers_closed": {name: counters[DISCONNECTS][name] for name in SLOW_READERS},
+        "spill": _spill(counters),
+    }
+
+
+def _spill(counters: Counters) -> Mapping[str, float]:
     """Return the numbers of lists on disk; `limit_bytes` is 0 without a directory."""
     shown = {
         "held_bytes": space.HELD_BYTES,
@@ -164,15 +145,12 @@ def _spill(metrics: MetricSources) -> Mapping[str, float]:
         "read_bytes": read_back.READ_BYTES,
         "read_errors": read_back.READ_ERRORS,
     }
-    numbers = {name: metrics.counters.reading(metric)[()] for name, metric in shown.items()}
-    return numbers | {f"kept_{reason}": count for reason, count in metrics.counters[spill.KEPT].items()}
+    numbers = {name: counters.reading(metric)[()] for name, metric in shown.items()}
+    return numbers | {f"kept_{reason}": count for reason, count in counters[spill.KEPT].items()}
 
 
-def _relays(metrics: MetricSources) -> Mapping[str, float]:
+def relays(relays: RelayEngines) -> Mapping[str, float]:
     """Return the memory of relays; `pool_limit_bytes` is 0 without a pool."""
-    relays = metrics.relays
-    if relays is None:
-        return {}
     pool, sockets = relays.pool, relays.weighed
     return {
         "sockets_to_brokers_bytes": sockets.towards_brokers,
@@ -188,9 +166,8 @@ def _relays(metrics: MetricSources) -> Mapping[str, float]:
     }
 
 
-def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
+def overload(counters: OverloadCounters) -> Mapping[str, object] | None:
     """Return the state of both throttles; None while none is enabled. A signal that is not known is null."""
-    counters = metrics.overload
     view: OverloadControl | None = counters.view
     if view is None:
         return None
@@ -213,28 +190,36 @@ def _overload(metrics: MetricSources) -> Mapping[str, object] | None:
     }
 
 
-def _by_label(metrics: MetricSources, metric: Declared[Numbers]) -> Mapping[str, float]:
-    return {label: number for (label,), number in metrics.counters.reading(metric).items()}
+def _by_label(counters: Counters, metric: Declared[Numbers]) -> Mapping[str, float]:
+    return {label: number for (label,), number in counters.reading(metric).items()}
 
 
-def _watches(metrics: MetricSources) -> Mapping[str, float]:
+def watches(counters: Counters) -> Mapping[str, float]:
     """Return all metrics of topic-list watches, by their names without the common prefix."""
     found = {}
     for instrument in INSTRUMENTS:
         if isinstance(instrument, Declared) and instrument.name.startswith(_WATCH_METRICS):
-            for labels, number in metrics.counters.reading(instrument).items():
+            for labels, number in counters.reading(instrument).items():
                 found["_".join((instrument.name.removeprefix(_WATCH_METRICS), *labels))] = number
     return found
 
 
-def _usage(tracker: UsageTracker) -> Mapping[str, object]:
-    top = tracker.top(TOP_ROWS)
+def reported(reports: Reports) -> Mapping[str, object]:
+    """Return who asks for most, and the last refusals."""
+    top = reports.usage.top(TOP_ROWS)
     return {
-        "half_life_seconds": HALF_LIFE_SECONDS,
-        "namespaces": _rows(top.namespaces),
-        "principals": _rows(top.principals),
+        "usage": {
+            "half_life_seconds": HALF_LIFE_SECONDS,
+            "namespaces": [asdict(usage) for usage in top.namespaces],
+            "principals": [asdict(usage) for usage in top.principals],
+        },
+        "refusals": [asdict(refusal) for refusal in reversed(reports.refusals.recent)],
     }
 
 
-def _rows(usages: list[Usage]) -> list[Mapping[str, object]]:
-    return [asdict(usage) for usage in usages]
+def configured(core: Core) -> Mapping[str, object]:
+    """Return the configuration in force, and the keys that wait for a restart."""
+    return {
+        "config": {key.name: text for key, text, _ in core.config.items()},
+        "restart_needed": list(core.pending),
+    }

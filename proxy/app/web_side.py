@@ -11,8 +11,8 @@ from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.identities import Identities
 from proxy.app.memory.budget import summands
+from proxy.app.metrics.counters import MemoryBudget
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.app.metrics.reading import MetricSources
 from proxy.app.ports import ClientPorts
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
@@ -39,7 +39,7 @@ from proxy.web.ui.page import ui_pages
 class PageSources:
     """The parts of a proxy that its own pages show."""
 
-    metrics: MetricSources
+    budget: MemoryBudget
     readiness: Readiness
     settings: RuntimeSettings
     top: Callable[[], Mapping[str, object]]
@@ -103,13 +103,13 @@ def guard_of(identities: Identities) -> Guard | None:
 
 def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSources, minutes: Minutes) -> PageTable:
     config, limiter = core.config, memory.limiter
-    pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, shown.metrics).pieces, shown.readiness)
+    pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, core.counters).pieces, shown.readiness)
     for document in shown.settings.documents():
         pages.add(document_page(document, config, pages.renderings))
     seen = UiSources(
         top=shown.top,
         config=shown.settings.config,
-        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.metrics.budget.lines}),
+        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.budget.lines}),
         limiters=(limiter.heap, limiter.direct),
         lines=shown.lines,
         names=identities.names,

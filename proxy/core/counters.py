@@ -3,9 +3,11 @@
 Rule: a module declares its counters as constants (`SPILLED = counter("spill_lists", "Lists that ...")`) and counts with
 `counters[SPILLED].value += 1`, or `counters[KEPT][reason] += 1` by label. On a hot path the part keeps the number in an
 attribute, so that counting costs an attribute assignment: no call and no lock, because everything runs on one event
-loop. Whoever knows a number anyway shows it (`counters.show`). The table of `proxy.app.metrics` lists the declarations.
+loop. Whoever knows a number anyway shows it (`counters.show`), and what is made of several is derived
+(`counters.derive`). The table of `proxy.app.metrics` lists the declarations.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +43,21 @@ class Declared(Instrument, Generic[N]):
     """A metric that is counted; `start` makes its numbers for a proxy."""
 
     start: Callable[[], N]
+
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Derived(Instrument, Generic[P]):
+    """A metric that is made of what a part keeps anyway, as the part says (`Counters.derive`).
+
+    `read` returns a number, numbers by label, or the durations of a summary; None: not known now. `optional`: without
+    the part there is no such metric; others have no samples then.
+    """
+
+    read: Callable[[P], Any]
+    optional: bool = False
 
 
 def counter(name: str, text: str, unit: Unit = "") -> Declared[Number]:
@@ -102,12 +119,19 @@ INTERNAL_ERRORS: Final = counter_by(
 
 
 class Counters:
-    """The numbers of a proxy since its start; `report` is called with each internal error, to log it."""
+    """The numbers of a proxy since its start; `report` is called with each internal error, to log it.
 
-    __slots__ = ("_numbers", "_report", "_shown")
+    `created` is the Unix time at which counting began, None: now.
+    """
 
-    def __init__(self, report: Callable[[BaseException, str], None] | None = None) -> None:
+    __slots__ = ("_numbers", "_parts", "_report", "_shown", "created")
+
+    def __init__(
+        self, report: Callable[[BaseException, str], None] | None = None, created: float | None = None
+    ) -> None:
+        self.created = time.time() if created is None else created
         self._report = report
+        self._parts: dict[Derived[Any], Callable[[], Any]] = {}
         self._numbers: dict[Instrument, Any] = {}
         self._shown: dict[Instrument, Callable[[], float | Mapping[str, float]]] = {}
 
@@ -124,10 +148,20 @@ class Counters:
     def reading(self, declared: Declared[N]) -> Readings:
         """Return a number for each tuple of label values."""
         shown = self._shown.get(declared)
-        found = self[declared] if shown is None else shown()
-        if isinstance(found, Mapping):
-            return {label if isinstance(label, tuple) else (label,): number for label, number in found.items()}
-        return {(): found.value if isinstance(found, Number) else found}
+        return readings(self[declared] if shown is None else shown())
+
+    def derive(self, metrics: Iterable[Derived[P]], part: Callable[[], P | None]) -> None:
+        """Read metrics from now on of a part, which is looked at once in a reading of all; None: it is not there."""
+        self._parts.update(dict.fromkeys(metrics, part))
+
+    def derived(self, metric: Derived[Any], looked: dict[Callable[[], Any], Any]) -> Any:
+        """Return what a metric reads, None without its part; `looked` has the parts that this reading looked at."""
+        part = self._parts.get(metric)
+        if part is None:
+            return None
+        if part not in looked:
+            looked[part] = part()
+        return None if looked[part] is None else metric.read(looked[part])
 
     def disconnected(self, cause: str) -> None:
         """Count the end of a connection of a client or broker."""
@@ -138,6 +172,13 @@ class Counters:
         self[INTERNAL_ERRORS][word(where)] += 1
         if self._report is not None:
             self._report(error, where)
+
+
+def readings(found: "Number | float | Mapping[Any, float]") -> Readings:
+    """Return a copy of a number, or of numbers by label, for each tuple of label values."""
+    if isinstance(found, Mapping):
+        return {label if isinstance(label, tuple) else (label,): number for label, number in found.items()}
+    return {(): found.value if isinstance(found, Number) else found}
 
 
 def word(text: str) -> str:

@@ -1,8 +1,8 @@
 """Declare metrics: the names for Prometheus and OpenTelemetry, kind, unit, labels and meaning.
 
 Rule: an instrument is the only declaration of a metric; the Prometheus text, the OTLP export and the reference page are
-made from it. What is counted is declared by the module that counts (`proxy.core.counters`), what is derived from other
-numbers in a row of `proxy.app.metrics`. No metrics library is imported.
+made from it. What is counted, or derived from other numbers, is declared by the module that knows it
+(`proxy.core.counters`). No metrics library is imported.
 """
 
 from collections.abc import Mapping

@@ -16,6 +16,8 @@ from typing import Final, Protocol
 
 from limiter.fair_line import Entry, FairLine
 from limiter.soft_pool import LocalBooks, PoolRecord
+from proxy.core.counters import PREFIX, Derived
+from proxy.core.instrument import Kind, Unit
 from proxy.core.loop_budget import LoopBudget
 
 # The reserve is this part of the limit.
@@ -28,6 +30,29 @@ LEAST_TURNS: Final = 6
 # So many networks are judged for one turn, of those in line and of those aside: to look through tens of thousands took
 # 30 ms.
 MOST_LOOKS: Final = 64
+
+
+def _of_commands(
+    name: str, kind: Kind, text: str, read: Callable[[PoolRecord], float], unit: Unit = ""
+) -> Derived[PoolRecord]:
+    return Derived(f"{PREFIX}commands_{name}", kind, text, read, unit=unit)
+
+
+COMMANDS: Final = (
+    _of_commands("limit_bytes", "gauge",
+                 "Memory for commands that are held for brokers (maxConcurrentLookupRequestMB).",
+                 lambda held: held.limit_bytes, "bytes"),
+    _of_commands("used_bytes", "gauge", "Bytes of commands that are held for brokers.",
+                 lambda held: held.used_bytes, "bytes"),
+    _of_commands("muted_connections", "gauge", "Clients that are not read because that memory is used up.",
+                 lambda held: held.muted),
+    _of_commands("muted_seconds", "counter", "Time that clients have waited for that memory, all added up.",
+                 lambda held: held.muted_millis / 1000, "seconds"),
+    _of_commands("overshoots", "counter", "Commands that took that memory above its limit.",
+                 lambda held: held.overshoots),
+    _of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
+                 lambda held: held.depleted_millis / 1000, "seconds"),
+)  # fmt: skip
 
 
 class CommandSender(Hashable, Protocol):

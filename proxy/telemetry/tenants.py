@@ -6,9 +6,11 @@ lately did clearly more. A tenant that lost its place starts at 0 if it comes ba
 other tenant: a counter that inherits the past of another would show a burst that never happened.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
+from proxy.core.counters import PREFIX, Derived
+from proxy.core.instrument import Unit
 from proxy.telemetry.heavy_hitters import HeavyHitters, label
 
 MOST_TENANTS: Final = 50
@@ -31,6 +33,27 @@ class TenantNumbers:
         self.sent_bytes = 0
         self.refusals = 0
         self.recent = 0.0
+
+
+def _of_tenants(
+    name: str, text: str, read: Callable[[TenantNumbers], int], unit: Unit = ""
+) -> "Derived[TenantTracker]":
+    return Derived(
+        f"{PREFIX}tenant_{name}", "counter", text,
+        # A tenant from an HTTP path may contain surrogates, which cannot be written as UTF-8.
+        lambda tracker: {tenant.encode(errors="replace").decode(): read(found) for tenant, found in tracker.rows()},
+        labels=("tenant",), unit=unit,
+    )  # fmt: skip
+
+
+TENANTS: Final = (
+    _of_tenants("lists", "Topic lists asked for, by tenant; a bounded number of tenants, the rest is (others).",
+                lambda found: found.lists),
+    _of_tenants("list_bytes", "Bytes of the topic lists sent to clients, by tenant.",
+                lambda found: found.sent_bytes, "bytes"),
+    _of_tenants("list_refusals", "Topic lists refused for lack of memory or time, by tenant.",
+                lambda found: found.refusals),
+)  # fmt: skip
 
 
 class TenantTracker:

@@ -372,7 +372,7 @@ async def test_an_answer_that_fails_ends_its_exchange_alone(api: AdminStage, mon
     def broken(_: object) -> Any:
         raise RuntimeError("no numbers")
 
-    monkeypatch.setattr("proxy.app.top_document.top_document", broken)
+    monkeypatch.setattr("proxy.app.top_document.limiters", broken)
     failed = await api.ask("GET", "/v1/top")
     assert (failed.status, failed.document["reason"]) == (500, "internal error of the proxy, see its log")
     api.stage.expected_internal_errors = {"admin": 2}

@@ -80,7 +80,7 @@ def put(proxy: Proxy, count: int) -> None:
 
 
 def metrics_of(proxy: Proxy) -> Scrape:
-    return Scrape(ProxyMetrics("test", proxy.metric_sources).render().decode(), "test")
+    return Scrape(ProxyMetrics("test", proxy.counters).render().decode(), "test")
 
 
 async def test_events_are_in_files_when_the_proxy_has_ended(tmp_path: Path) -> None:

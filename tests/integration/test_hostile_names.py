@@ -65,7 +65,7 @@ async def test_what_clients_call_themselves_breaks_no_line_anywhere(
             assert (await client.error(2)).error in (ServerError.InvalidTopicName, ServerError.NotAllowedError)
             client.close()
         await stage.until(lambda: not len(stage.proxy.sessions), "the end of the clients")
-        page = ProxyMetrics("test", stage.proxy.metric_sources).render().decode()
+        page = ProxyMetrics("test", stage.proxy.counters).render().decode()
         shown = render(stage.proxy.shown(), 100)
     for line in log.getvalue().splitlines():
         assert json.loads(line)["event"]

@@ -97,7 +97,7 @@ async def read_all(pair: Pair, size: int, at_once: int = 64 * KIB) -> bytes:
 
 def shown(stage: Stage) -> dict[str, float]:
     """Give the metrics of the pool, by the ends of their names."""
-    lines = ProxyMetrics("c", stage.proxy.metric_sources).render().decode().splitlines()
+    lines = ProxyMetrics("c", stage.proxy.counters).render().decode().splitlines()
     prefix = "pulsar_proxy_relay_pool_"
     return {
         line.removeprefix(prefix).split("{")[0]: float(line.split()[-1]) for line in lines if line.startswith(prefix)

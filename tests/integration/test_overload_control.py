@@ -35,7 +35,7 @@ def names(stage: Stage) -> set[str]:
     """Return the names of all metrics of overload control, of samples and of families."""
     from proxy.app.metrics.prometheus import ProxyMetrics
 
-    text = ProxyMetrics("c", stage.proxy.metric_sources).render().decode()
+    text = ProxyMetrics("c", stage.proxy.counters).render().decode()
     found = {(line.split()[2] if line.startswith("#") else line.split("{")[0]) for line in text.splitlines()}
     return {name for name in found if "overload" in name or "throttle" in name}
 

@@ -38,7 +38,7 @@ ACTIVE = "pulsar_proxy_adaptive_throttle_active_topic_count"
 
 def number_of(stage: Stage, name: str) -> float:
     """Return a metric as the page shows it."""
-    text = ProxyMetrics("c", stage.proxy.metric_sources).render().decode()
+    text = ProxyMetrics("c", stage.proxy.counters).render().decode()
     (found,) = [line.split()[-1] for line in text.splitlines() if line.startswith(name + "{")]
     return float(found)
 

@@ -174,7 +174,7 @@ async def asked_before_the_modest(fairness: str) -> int:
 
 def waiting(stage: Stage) -> int:
     """Count the lists that wait for memory, or for the right to wait for it."""
-    return stage.proxy.metric_sources.heap.statistics().queue_size
+    return stage.proxy.memory.statistics().heap.queue_size
 
 
 @pytest.mark.threat("greedy-tenant")

@@ -343,7 +343,7 @@ async def test_watch_frames_are_on_the_metrics_page() -> None:
         frames = LIST + UPDATE + DIFF
         await pair.broker.send(frames)
         assert len(await pair.client.receive(len(frames))) == len(frames)
-        page = ProxyMetrics("test", pair.stage.proxy.metric_sources).render().decode()
+        page = ProxyMetrics("test", pair.stage.proxy.counters).render().decode()
         samples = {
             (sample.name.removeprefix("pulsar_proxy_watch_"), *sample.labels.values()): sample.value
             for family in text_string_to_metric_families(page)

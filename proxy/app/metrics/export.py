@@ -14,8 +14,9 @@ from typing import Final, Protocol
 
 from proxy.app.metrics.counters import OTLP_EXPORTS
 from proxy.app.metrics.otel_settings import OtelSettings
-from proxy.app.metrics.reading import MetricSources, Reading, take
+from proxy.app.metrics.reading import Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.core.counters import Counters
 from proxy.core.log import Logger
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
@@ -39,10 +40,10 @@ class Sender(Protocol):
 class OtlpExport:
     """The periodic exports of a proxy, from `start` to `close`; the sending thread calls `make` once."""
 
-    def __init__(self, settings: OtelSettings, sources: MetricSources, log: Logger, make: Callable[[], Sender]) -> None:
+    def __init__(self, settings: OtelSettings, counters: Counters, log: Logger, make: Callable[[], Sender]) -> None:
         self._settings = settings
-        self._sources = sources
-        self._results = sources.counters[OTLP_EXPORTS]
+        self._counters = counters
+        self._results = counters[OTLP_EXPORTS]
         self._log = log
         self._make = make
         self._sender: Sender | None = None
@@ -50,7 +51,7 @@ class OtlpExport:
         self._closing = asyncio.Event()
         self._failing_since_line = 0
         self._next_line = 0.0
-        self._scope = TaskScope(lambda error: sources.counters.internal_error(error, "otlp"))
+        self._scope = TaskScope(lambda error: counters.internal_error(error, "otlp"))
 
     def start(self) -> None:
         """Start the periodic exports."""
@@ -85,7 +86,7 @@ class OtlpExport:
         # Set the flag here, not in the thread: a thread that is slow to start counts as busy, too.
         self._busy = True
         try:
-            readings, at_ns = take(INSTRUMENTS, self._sources), time.time_ns()
+            readings, at_ns = take(INSTRUMENTS, self._counters), time.time_ns()
             problem = await in_thread(partial(self._send, readings, at_ns), "otlp", self._settings.timeout_seconds)
         except TimeoutError:
             problem = f"no end after {self._settings.timeout_seconds:g} s (OTEL_METRIC_EXPORT_TIMEOUT)"
@@ -121,13 +122,13 @@ class OtlpExport:
             self._failing_since_line, self._next_line = 0, now + SECONDS_BETWEEN_LINES
 
 
-def make_export(settings: OtelSettings, cluster: str, sources: MetricSources, log: Logger) -> OtlpExport:
+def make_export(settings: OtelSettings, cluster: str, counters: Counters, log: Logger) -> OtlpExport:
     """Make the export; the caller starts it."""
 
     def make() -> Sender:
         from proxy.app.metrics.otlp import OtlpSender
 
-        return OtlpSender(cluster, round(sources.created * 1e9), settings.temporality)
+        return OtlpSender(cluster, round(counters.created * 1e9), settings.temporality)
 
     log.info("metrics are exported", seconds=settings.interval_seconds)
-    return OtlpExport(settings, sources, log, make)
+    return OtlpExport(settings, counters, log, make)

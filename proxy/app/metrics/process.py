@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from proxy.core.counters import PREFIX, Counters, Derived
 from proxy.core.process_memory import PAGE_BYTES, MemoryPaths
 from proxy.telemetry.durations import Durations
 
@@ -21,6 +22,11 @@ _SLICES: Final = 6
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 # Index among the fields of /proc/<pid>/stat after the name, which may contain any character (proc_pid_stat(5)).
 _START_TIME = 19
+LAG: Final[Derived[Durations]] = Derived(
+    f"{PREFIX}event_loop_lag_seconds", "summary",
+    "Delay of the event loop's timers, quantiles of the last minute; every wait is longer by this delay.",
+    lambda durations: durations, labels=("quantile",), unit="seconds",
+)  # fmt: skip
 
 
 def cpu_seconds() -> float:
@@ -68,8 +74,9 @@ def _read(path: Path) -> str | None:
 class LoopLag:
     """The lag of one loop, from `start` to `stop`: how late timers run, and so how much everything else is delayed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, counters: Counters) -> None:
         self.durations = Durations(loop.time, WINDOW_SECONDS, _SLICES)
+        counters.derive((LAG,), lambda: self.durations)
         self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
 

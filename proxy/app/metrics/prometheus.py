@@ -7,8 +7,9 @@ socket.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from proxy.app.metrics.reading import QUANTILES, MetricSources, Reading, take
+from proxy.app.metrics.reading import QUANTILES, Reading, take
 from proxy.app.metrics.table import INSTRUMENTS
+from proxy.core.counters import Counters
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -28,9 +29,9 @@ class _Family:
 class ProxyMetrics:
     """Renders all instruments as Prometheus text; each sample has the label `cluster`."""
 
-    def __init__(self, cluster: str, sources: MetricSources) -> None:
+    def __init__(self, cluster: str, counters: Counters) -> None:
         self._cluster = {"cluster": cluster}
-        self._sources = sources
+        self._counters = counters
 
     def render(self) -> bytes:
         """Return the answer of /metrics (Prometheus text format 0.0.4)."""
@@ -40,7 +41,7 @@ class ProxyMetrics:
         """Yield the answer of /metrics in pieces, one for each family; all numbers are of the moment of the first."""
         from prometheus_client import generate_latest
 
-        for reading in take(INSTRUMENTS, self._sources):
+        for reading in take(INSTRUMENTS, self._counters):
             yield generate_latest(_Family(self._family(reading)))
 
     def _family(self, reading: Reading) -> "Metric":
@@ -53,7 +54,7 @@ class ProxyMetrics:
             labels = self._cluster | dict(zip(instrument.labels, values, strict=True))
             family.add_sample(instrument.exposed_name, labels, number)
         if instrument.created:
-            family.add_sample(f"{instrument.name}_created", self._cluster, self._sources.created)
+            family.add_sample(f"{instrument.name}_created", self._cluster, self._counters.created)
         return family
 
     def _add_distribution(self, family: "Metric", reading: Reading) -> None:

@@ -16,6 +16,7 @@ from proxy.config.core import Core
 from proxy.net.write_watch import WriteWatch
 from proxy.requests.topic_lists import unproven
 from proxy.requests.topic_lists.broker_queues import BrokerQueues, TopicListLimits
+from proxy.requests.topic_lists.memory_metrics import LIMITERS, PIP_442, Memories
 from proxy.requests.topic_lists.sizes import ListSizes
 from proxy.requests.topic_lists.unproven import UnprovenReaders
 from proxy.telemetry.limiter_metrics import LimiterMetrics
@@ -96,6 +97,14 @@ class ListMemory:
         self.apply(settings)
         counters.show(unproven.HELD_BYTES, lambda: self.unproven.shares.held)
         counters.show(unproven.WAITING, lambda: self.unproven.waiting)
+        counters.derive((*PIP_442, *LIMITERS), self.statistics)
+
+    def statistics(self) -> Memories:
+        """Return the numbers of both limiters at this moment: with thousands of keys that takes a while."""
+        return Memories(
+            self.queues.statistics(), self.unproven.statistics(),
+            self.heap_waits.wait_millis, self.direct_waits.wait_millis,
+        )  # fmt: skip
 
     def waiters_served(self) -> int:
         """Return the number of waiters that got memory so far."""

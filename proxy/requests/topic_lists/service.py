@@ -29,7 +29,7 @@ from proxy.brokers.pool import PoolKey, Purpose
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress
 from proxy.config.core import Core
-from proxy.core.counters import counter, counter_by
+from proxy.core.counters import PREFIX, Counters, Derived, counter, counter_by
 from proxy.core.errors import FAIL_OVER, OutOfMemory, OverLimit, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
 from proxy.net.body_turn import ReaderShare
@@ -93,6 +93,13 @@ GIVEN_UP: Final = counter(
 )
 JOINED: Final = counter("lists_joined", "Topic list requests of clients that joined an earlier, equal request.")
 GROUPS: Final = counter("lists_groups", "Groups of equal topic list requests, which share an answer.")
+SHARING: Final[Derived[Counters]] = Derived(
+    f"{PREFIX}lists_coalescing_ratio",
+    "gauge",
+    "Average number of requests in a group since the start; 1: no answer was shared.",
+    lambda counters: 1 + counters[JOINED].value / (counters[GROUPS].value or 1),
+    unit="ratio",
+)
 ANSWER_BYTES: Final = counter(
     "lists_answer_bytes",
     "Bytes of brokers' topic lists: the names and 2 to 4 bytes for each, and some for the flags.",
@@ -145,6 +152,7 @@ class TopicListService:
         keys = memory.fairness_keys
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
         self.groups = ListGroups(core.loop, keys.key, keys.share_key)
+        core.counters.derive((SHARING,), lambda: core.counters)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingAnswers("topic list", core.counters[GIVEN_UP])
         self._scope = TaskScope(lambda error: core.counters.internal_error(error, "topic list group"))

@@ -25,7 +25,8 @@ from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
 from proxy.auth.own.broker_credentials import BrokerCredentials
 from proxy.config.config import Config
-from proxy.core.counters import Counters
+from proxy.core.counters import PREFIX, Counters, Derived
+from proxy.core.instrument import Kind, Unit
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import EVENT_LOG, NoThread, in_thread
@@ -66,6 +67,37 @@ class SinkNumbers(NamedTuple):
     bytes_written: int
     errors: int
     buffer_bytes: int
+
+
+def _of_sinks(
+    name: str, kind: Kind, text: str, read: Callable[[SinkNumbers], int], unit: Unit = ""
+) -> "Derived[EventLog]":
+    return Derived(
+        f"{PREFIX}event_log_{name}", kind, text,
+        lambda log: {sink: read(numbers) for sink, numbers in log.sinks().items()},
+        labels=("sink",), unit=unit,
+    )  # fmt: skip
+
+
+EVENTS: "Final[tuple[Derived[EventLog], ...]]" = (
+    _of_sinks("written", "counter", "Events that a sink has written; the sinks are files and topic.",
+              lambda numbers: numbers.written),
+    _of_sinks("dropped", "counter", "Events that a sink has lost, including events in an open file that was deleted; "
+              "the next event that is written has the number.",
+              lambda numbers: numbers.dropped),
+    _of_sinks("bytes", "counter", "Bytes of written events, as the sink has stored or sent them.",
+              lambda numbers: numbers.bytes_written, "bytes"),
+    _of_sinks("errors", "counter", "Attempts to write events that failed; most are repeated.",
+              lambda numbers: numbers.errors),
+    _of_sinks("buffer_bytes", "gauge", "Memory of events that a sink has not written yet.",
+              lambda numbers: numbers.buffer_bytes, "bytes"),
+    Derived(f"{PREFIX}event_log_files", "counter",
+            "Event files by result: finished, finished for a proxy that had died, found damaged, deleted.",
+            lambda log: log.files(), labels=("result",)),
+    Derived(f"{PREFIX}event_log_topic_keeps", "gauge",
+            "1: the topic keeps events that nobody has read; 0: the topic loses them; absent: not known.",
+            lambda log: None if log.topic_keeps is None else int(log.topic_keeps)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +144,7 @@ class EventLog:
         if config.event_log_topic:
             self._add("topic", self._topic())
         self.sink: EventSink | None = self._tee().put if self._sinks else None
+        counters.derive(EVENTS, lambda: self)
 
     def start(self) -> None:
         """Start the threads that write."""

@@ -4,7 +4,7 @@ from proxy.auth.fairness_key import DisplayNames
 from proxy.config.core import Core
 from proxy.telemetry.events.recorder import Recorder
 from proxy.telemetry.refusals import RefusalLog
-from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.tenants import TENANTS, TenantTracker
 from proxy.telemetry.usage import UsageTracker
 
 
@@ -15,5 +15,6 @@ class Reports:
         self.names = names
         self.recorder = recorder
         self.tenants = TenantTracker()
+        core.counters.derive(TENANTS, lambda: self.tenants)
         self.usage = UsageTracker(core.loop, names=names, tenants=self.tenants)
         self.refusals = RefusalLog(core.log.of("requests"), core.loop, names=names)

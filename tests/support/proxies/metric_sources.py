@@ -1,14 +1,18 @@
 """Own books in which every number of the table of metrics is there and has a value of its own."""
 
 import itertools
+from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from limiter.soft_pool import PoolRecord
 from limiter.statistics import LimiterStatistics
+from proxy.app.memory.in_use import used_bytes
 from proxy.app.metrics.counters import BudgetLine, MemoryBudget
-from proxy.app.metrics.reading import MetricSources
+from proxy.app.metrics.overload_rows import show_overload
+from proxy.app.metrics.process import LAG
+from proxy.app.metrics.process_rows import USED_BYTES, show_process
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.core.counters import Counters, Declared, Number
 from proxy.core.loop_budget import LoopBudget
@@ -17,15 +21,18 @@ from proxy.overload.counters import OverloadCounters, TopicNumbers
 from proxy.overload.samples import Signals
 from proxy.relay.engines import RelayEngines
 from proxy.relay.memory.sockets import SocketMemory
+from proxy.relay.metrics import RELAYS
 from proxy.relay.relay_crowds import RelayCrowds
 from proxy.relay.socket_bound import SocketBound
 from proxy.relay.threads import NO_THREADS
 from proxy.relay.topic_slots import RateCounts
-from proxy.requests.request_bytes import RequestBytes
+from proxy.requests.request_bytes import COMMANDS, RequestBytes
+from proxy.requests.topic_lists.memory_metrics import LIMITERS, PIP_442, Memories
+from proxy.requests.topic_lists.service import SHARING
 from proxy.telemetry.durations import Durations
-from proxy.telemetry.events.log import SinkNumbers
+from proxy.telemetry.events.log import EVENTS, SinkNumbers
 from proxy.telemetry.limiter_metrics import LimiterMetrics
-from proxy.telemetry.tenants import TenantTracker
+from proxy.telemetry.tenants import TENANTS, TenantTracker
 from tests.support.kernel_files import kernel_files
 
 CREATED = 1_700_000_000.25
@@ -94,7 +101,7 @@ class FullEventLog:
 
 
 def full_counters(numbers: "itertools.count[int]") -> Counters:
-    counters = Counters()
+    counters = Counters(created=CREATED)
     for metric in INSTRUMENTS:
         if isinstance(metric, Declared):
             found = counters[metric]
@@ -154,14 +161,49 @@ def known_process(directory: Path) -> MemoryPaths:
     return kernel_files(directory, files | {f"proc/self/fd/{number}": "" for number in range(5)})
 
 
-def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
+class Sources:
+    """What metrics are read from, without the rest of a proxy: each part is shown as a proxy shows it."""
+
+    def __init__(
+        self,
+        counters: Counters,
+        heap: Books,
+        direct: Books,
+        *,
+        budget: MemoryBudget | None = None,
+        overload: OverloadCounters | None = None,
+        tenants: TenantTracker | None = None,
+        paths: MemoryPaths = SYSTEM_PATHS,
+        commands: RequestBytes | None = None,
+        relays: RelayEngines | None = None,
+        event_log: Any = None,
+        held: Mapping[str, float] | None = None,
+    ) -> None:
+        self.counters = counters
+        self.heap_waits, self.direct_waits = LimiterMetrics(lambda: 100.0), LimiterMetrics(lambda: 100.0)
+        self.lag = Durations(lambda: 100.0)
+        self.budget, self.overload = budget or MemoryBudget(), overload or OverloadCounters()
+        self.tenants = tenants or TenantTracker()
+        waits = self.heap_waits.wait_millis, self.direct_waits.wait_millis
+        counters.derive((*PIP_442, *LIMITERS), lambda: Memories(heap.statistics(), direct.statistics(), *waits))
+        counters.derive((SHARING,), lambda: counters)
+        counters.derive((LAG,), lambda: self.lag)
+        counters.derive(TENANTS, lambda: self.tenants)
+        counters.derive(EVENTS, lambda: event_log)
+        counters.derive(RELAYS, lambda: relays)
+        if commands is not None:
+            counters.derive(COMMANDS, commands.record)
+        show_overload(counters, self.overload)
+        self.at(paths)
+        counters.show(USED_BYTES, lambda: used_bytes(counters, held or {}, None, relays, event_log))
+
+    def at(self, paths: MemoryPaths) -> None:
+        """Read the numbers of the process in other files."""
+        show_process(self.counters, self.budget, paths)
+
+
+def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> Sources:
     numbers = itertools.count(3)
-    heap_waits, direct_waits = LimiterMetrics(lambda: 100.0), LimiterMetrics(lambda: 100.0)
-    lag = Durations(lambda: 100.0)
-    for seconds in WAITS_SECONDS:
-        heap_waits.waited(seconds, True)
-        direct_waits.waited(seconds * 2, False)
-        lag.add(seconds * 10)
     tenants = TenantTracker()
     tenants.asked("public/default")
     tenants.sent("public/default", 1234)
@@ -171,8 +213,12 @@ def full_sources(memory: MemoryPaths = SYSTEM_PATHS) -> MetricSources:
     commands = RequestBytes(clock, 1000, LoopBudget(clock, clock.time))
     commands.hold("192.0.2.1", 1000 + next(numbers))
     event_log: Any = FullEventLog(files=SinkNumbers(*(next(numbers) for _ in SinkNumbers._fields)))
-    return MetricSources(
-        full_counters(numbers), heap, direct, heap_waits, direct_waits, full_budget(numbers),
-        full_overload(numbers), lag, tenants, memory, CREATED,
-        commands=commands, relays=full_relays(numbers), event_log=event_log,
+    sources = Sources(
+        full_counters(numbers), heap, direct, budget=full_budget(numbers), overload=full_overload(numbers),
+        tenants=tenants, paths=memory, commands=commands, relays=full_relays(numbers), event_log=event_log,
     )  # fmt: skip
+    for seconds in WAITS_SECONDS:
+        sources.heap_waits.waited(seconds, True)
+        sources.direct_waits.waited(seconds * 2, False)
+        sources.lag.add(seconds * 10)
+    return sources

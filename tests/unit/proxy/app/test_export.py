@@ -49,7 +49,7 @@ class Stage:
         self.results.update(dict.fromkeys(self.results, 0))
         self.made: list[int] = []
         self.missing = False
-        self.export = OtlpExport(settings, self.sources, self.lines.log, self._make)
+        self.export = OtlpExport(settings, self.sources.counters, self.lines.log, self._make)
 
     def _make(self) -> FakeSender:
         if self.missing:
@@ -131,7 +131,7 @@ def test_notes_about_the_environment_are_in_the_log_without_secrets() -> None:
         environ = {"OTEL_SDK_DISABLED": "false", "OTEL_METRIC_EXPORT_INTERVAL": "http://me:secret@c"}
         settings = export_wanted(environ, lines.log)
         assert settings is not None
-        make_export(settings, "blue", full_sources(), lines.log)
+        make_export(settings, "blue", full_sources().counters, lines.log)
         note, started = lines.said
         assert note["detail"].startswith("OTEL_METRIC_EXPORT_INTERVAL: got ")
         assert "secret" not in note["detail"]

@@ -3,6 +3,7 @@ import asyncio
 import pytest
 
 from proxy.app.metrics.process import PERIOD_SECONDS, WINDOW_SECONDS, LoopLag
+from proxy.core.counters import Counters
 from tests.support.loops.loops import VirtualLoop, run_virtual
 
 
@@ -10,7 +11,7 @@ def test_a_step_that_takes_long_is_seen_as_lag_and_forgotten_after_the_window() 
     async def main() -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        lag = LoopLag(loop)
+        lag = LoopLag(loop, Counters())
         lag.start()
         await asyncio.sleep(PERIOD_SECONDS / 2)
         loop.stand_still(2.0)

@@ -1,7 +1,6 @@
 import itertools
 import math
 import re
-from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from pkgutil import walk_packages
@@ -15,7 +14,6 @@ from proxy.app.memory.budget import KERNEL_LINES, LINES, worst_case
 from proxy.app.memory.nodes import NODES
 from proxy.app.metrics.counters import BudgetLine
 from proxy.app.metrics.prometheus import ProxyMetrics
-from proxy.app.metrics.reading import MetricSources
 from proxy.app.metrics.table import INSTRUMENTS
 from proxy.auth import authenticator
 from proxy.clients.requests import ASKED
@@ -23,8 +21,7 @@ from proxy.config.config import Config
 from proxy.core.counters import Counters, Declared
 from proxy.core.process_memory import MemoryPaths
 from proxy.telemetry.events.log import SinkNumbers
-from proxy.telemetry.limiter_metrics import LimiterMetrics
-from tests.support.proxies.metric_sources import Books, FullEventLog, full_relays, full_view, known_process
+from tests.support.proxies.metric_sources import Books, FullEventLog, Sources, full_relays, full_view, known_process
 from tests.support.web.web_pages import Samples, Scrape
 
 TOPIC_LIST = "pulsar_proxy_topic_list_"
@@ -34,21 +31,10 @@ WORD = re.compile(r"[\w.:+-]+")
 
 class Setting:
     def __init__(self, heap: Books | None = None, direct: Books | None = None, **parts: Any) -> None:
-        self.now = 100.0
-        self.counters = Counters()
-        self.heap_waits = LimiterMetrics(lambda: self.now)
-        self.direct_waits = LimiterMetrics(lambda: self.now)
-        sources = self.sources = MetricSources(
-            self.counters,
-            heap or Books(),
-            direct or Books(),
-            self.heap_waits,
-            self.direct_waits,
-            created=CREATED,
-            held=lambda: {node.label: 7 for node in NODES if node.label},
-            **parts,
-        )
-        self.metrics = ProxyMetrics("blue", sources)
+        self.counters = Counters(created=CREATED)
+        held = {node.label: 7 for node in NODES if node.label}
+        self.sources = Sources(self.counters, heap or Books(), direct or Books(), held=held, **parts)
+        self.metrics = ProxyMetrics("blue", self.counters)
 
     def text(self) -> str:
         return self.metrics.render().decode()
@@ -90,7 +76,7 @@ def test_limiters_are_read_each_from_its_own_books() -> None:
 
 def test_waits_are_milliseconds_and_timeouts_are_waits_too() -> None:
     setting = Setting()
-    waited = setting.heap_waits.waited
+    waited = setting.sources.heap_waits.waited
     for _ in range(99):
         waited(0.0, True)
     waited(25.5, False)
@@ -187,10 +173,10 @@ def test_logins_are_shown_under_names_of_upstream() -> None:
 def test_a_budget_beyond_the_container_is_a_zero(tmp_path: Path, budget_bytes: int, fits: int) -> None:
     setting = Setting()
     setting.sources.budget.total_bytes = budget_bytes
-    contained = ProxyMetrics("blue", replace(setting.sources, memory=known_process(tmp_path)))
-    assert f'pulsar_proxy_memory_budget_fits{{cluster="blue"}} {fits}.0' in contained.render().decode()
-    free = ProxyMetrics("blue", replace(setting.sources, memory=MemoryPaths(tmp_path, tmp_path)))
-    assert 'pulsar_proxy_memory_budget_fits{cluster="blue"} 1.0' in free.render().decode()
+    setting.sources.at(known_process(tmp_path))
+    assert setting.value("pulsar_proxy_memory_budget_fits") == fits
+    setting.sources.at(MemoryPaths(tmp_path, tmp_path))
+    assert setting.value("pulsar_proxy_memory_budget_fits") == 1
 
 
 def test_the_parts_of_the_budget_are_shown_with_what_is_in_use() -> None:
@@ -243,5 +229,5 @@ def test_a_tenant_with_a_name_that_cannot_be_written_is_shown_all_the_same() -> 
 
 def test_a_cluster_name_with_quotes_stays_one_label() -> None:
     setting = Setting()
-    hostile = ProxyMetrics('a"} 1\nforged 2', setting.sources)
+    hostile = ProxyMetrics('a"} 1\nforged 2', setting.counters)
     assert "\nforged 2" not in hostile.render().decode()

@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from proxy.app.metrics.table import INSTRUMENTS
 from proxy.clients.sessions import ACCEPTED
 from proxy.core.instrument import Instrument
 from proxy.telemetry.durations import BOUNDS_SECONDS
+from proxy.telemetry.events.log import EVENTS
 from tests.support.each import each
 from tests.support.proxies.counted import counted
 from tests.support.proxies.metric_sources import CREATED, full_sources, known_process
@@ -37,8 +37,8 @@ class Scene:
 
     def __init__(self, directory: Path) -> None:
         self.sources = full_sources(known_process(directory))
-        self.readings = take(INSTRUMENTS, self.sources)
-        page = ProxyMetrics("blue", self.sources).render().decode()
+        self.readings = take(INSTRUMENTS, self.sources.counters)
+        page = ProxyMetrics("blue", self.sources.counters).render().decode()
         self.samples = defaultdict[str, dict[frozenset[tuple[str, str]], float]](dict)
         for (name, labels), value in Scrape(page, "blue").samples.items():
             self.samples[name][labels] = value
@@ -157,7 +157,7 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
 
     def export(result: MetricExportResult) -> dict[str, Metric]:
         monkeypatch.setattr(OTLPMetricExporter, "export", lambda *_: result)
-        readings = take(INSTRUMENTS, sources)
+        readings = take(INSTRUMENTS, sources.counters)
         found = {metric.name: metric for metric in encode(by, readings).scope_metrics[0].metrics}
         by.send(readings, AT)
         return found
@@ -178,8 +178,7 @@ def test_counts_are_those_since_the_last_export_only_if_asked_for(
 
 def test_a_number_that_nobody_knows_is_not_there() -> None:
     sources = full_sources()
-    sources = replace(sources, event_log=None)
-    found = {
-        metric.name for metric in encode(sender("cumulative"), take(INSTRUMENTS, sources)).scope_metrics[0].metrics
-    }
+    sources.counters.derive(EVENTS, lambda: None)
+    readings = take(INSTRUMENTS, sources.counters)
+    found = {metric.name for metric in encode(sender("cumulative"), readings).scope_metrics[0].metrics}
     assert "pulsar.proxy.event_log_topic_keeps" not in found
