@@ -59,8 +59,8 @@ from proxy.telemetry.events.reports import Reports
 from proxy.web.admin.access import AdminAccess
 from proxy.web.admin.control_socket import open_control
 from proxy.web.admin.listener import AdminListener
+from proxy.web.admin.process_control import ProcessControl
 from proxy.web.admin.rates import Rates
-from proxy.web.admin.sources import AdminSources, ProcessControl
 from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
 
@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from proxy.app.metrics.export import OtlpExport
     from proxy.auth.authenticator import Authenticator
     from proxy.telemetry.events.log import EventLog
+    from proxy.web.admin.server import AdminServer
     from proxy.web.port import WebPort
 
 TICK_SECONDS: Final = 1.0
@@ -133,7 +134,7 @@ class Proxy:
             core, self.log_levels, self.relay_log, self.sessions.all_relays, self._compute_budget
         )
         self._rates = Rates()
-        self.admin = AdminListener(self._admin_sources(), AdminAccess(config.admin_api_token_file_path))
+        self.admin = AdminListener(core, self.sockets.listening, self._admin_server)
         self.admin_port = 0
         self.web: WebPort | None = None
         self.export: OtlpExport | None = None
@@ -517,25 +518,35 @@ class Proxy:
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
         return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
 
-    def _admin_sources(self) -> AdminSources:
-        memory = self.memory
-        return AdminSources(
-            loop=self.loop,
-            log=self.log,
-            counters=self.counters,
-            sessions=self.sessions,
-            names=self.identities.names,
-            semaphores=lambda: ((node.unit, semaphore) for node, semaphore in self.nodes()),
-            groups=self.services.requests.topic_lists.groups,
-            heap_waits=memory.heap_waits,
-            direct_waits=memory.direct_waits,
-            settings=self.live,
-            top=self.shown,
-            phase=lambda: self.phase,
-            process=lambda: self.process,
-            listening=self.sockets.listening,
-            budget_bytes=lambda: self.budget.total_bytes,
-        )
+    def _admin_server(self, access: AdminAccess) -> "AdminServer":
+        from proxy.web.admin.actions import ClientActions, ProcessActions, ToolActions
+        from proxy.web.admin.paging import AdminDocument
+        from proxy.web.admin.server import AdminServer
+        from proxy.web.admin.views import ClientViews, ListViews, index, settings_views, stacks
+
+        core, sessions, names = self.core, self.sessions, self.identities.names
+        groups = self.services.requests.topic_lists.groups
+        views = {
+            "index": index,
+            "top": lambda _: AdminDocument(self.shown()),
+            "stacks": stacks,
+            **settings_views(self.live),
+            **ClientViews(core, sessions, names).by_route(),
+            **ListViews(core, self.memory, groups, self._semaphores, names).by_route(),
+        }
+        process = ProcessActions(
+            core, lambda: self.process, lambda: self.phase, sessions, self.sockets.listening,
+            lambda: self.budget.total_bytes,
+        )  # fmt: skip
+        actions = {
+            **ClientActions(core, sessions, names).by_route(),
+            **ToolActions(core.log, self.live).by_route(),
+            **process.by_route(),
+        }
+        return AdminServer(self.counters, access, views, actions)
+
+    def _semaphores(self) -> "Iterator[tuple[str, AsyncSemaphore]]":
+        return ((node.unit, semaphore) for node, semaphore in self.nodes())
 
 
 def _places_and_seconds(config: Config) -> tuple[int, float]:

@@ -26,7 +26,7 @@ from proxy.config.config import Config
 from proxy.core.descriptors import raise_descriptor_limit
 from proxy.core.log import Logger
 from proxy.core.threads import in_thread
-from proxy.web.admin.sources import NotUndone, ProcessControl
+from proxy.web.admin.process_control import NotUndone, ProcessControl
 
 STANDARD_ERROR: Final = 2
 # The exit code after a thread of the relay engine has died (EX_SOFTWARE of sysexits.h).

@@ -19,14 +19,14 @@ from proxy.app.memory.nodes import HEAP, NODES
 from proxy.cli.admin.client import AdminClient, NoAnswer, Refused
 from proxy.cli.main import main
 from proxy.web.admin import slots
-from proxy.web.admin.actions import Actions
+from proxy.web.admin.actions import ProcessActions
 from proxy.web.admin.connections import LONGEST_NAME
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES, MOST_CONNECTIONS
 from proxy.web.admin.paging import SLICE_ROWS, Row, Rows
 from proxy.web.admin.routes import LONGEST_PROFILE_SECONDS
 from proxy.web.admin.server import AdminConnection, AdminServer
 from proxy.web.admin.slots import AdminSlot
-from proxy.web.admin.views import Views
+from proxy.web.admin.views import ListViews
 from tests.support.clients.async_client import LOOPBACK, eventually
 from tests.support.patience import in_time, patient
 from tests.support.proxies.counted import counted_by
@@ -299,7 +299,7 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
     begun, made, ended = set[int](), Counter[int](), set[int]()
     asking, begin_clock = list[AdminSlot](), AdminSlot.request_received
 
-    def endless(_: Views, asked: Mapping[str, object]) -> Rows:
+    def endless(_: ListViews, asked: Mapping[str, object]) -> Rows:
         number = int(str(asked["limit"]))
 
         def rows() -> Iterator[Sequence[Row]]:
@@ -317,7 +317,7 @@ async def test_a_list_that_nobody_reads_is_made_no_further_than_its_memory_goes_
     def without_clock(slot: AdminSlot) -> None:
         asking.append(slot)
 
-    monkeypatch.setattr(Views, "queue", endless)
+    monkeypatch.setattr(ListViews, "queue", endless)
     port = api.stage.proxy.admin_port
     await api.get("/v1")
     # The clock of an answer waits until all have begun, however slow the machine is.
@@ -349,7 +349,7 @@ async def test_of_a_hundred_at_once_a_few_are_answered_and_the_others_told_so(
         waiting.append(1)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Actions, "reload", held)
+    monkeypatch.setattr(ProcessActions, "reload", held)
     await api.get("/v1")
     stuck = [await connect(api.path) for _ in range(MOST_CONNECTIONS)]
     for _, writer in stuck:

@@ -9,23 +9,24 @@ for them.
 
 import importlib
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.keys.key import split_address
 from proxy.core.counters import ACCEPT_PAUSES
 from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 from proxy.net.listen.accept_loop import AcceptLoop
-from proxy.net.listen.listening import PortPurpose, port_of
+from proxy.net.listen.listening import ListeningSockets, PortPurpose, port_of
 from proxy.web.admin.access import AdminAccess, peer_of, read_token
 from proxy.web.admin.control_socket import BACKLOG, ControlSocket
 from proxy.web.admin.slots import AdminSlot, AdminSlots
-from proxy.web.admin.sources import AdminSources
 
 if TYPE_CHECKING:
     from proxy.web.admin.server import AdminServer
@@ -41,6 +42,7 @@ RECEIVE_BUFFER_BYTES: Final = 16 * 1024
 ACCEPTS_A_TURN: Final = 16
 IMPORT_SECONDS: Final = 30.0
 SHUTDOWN_SECONDS: Final = 1.0
+_MODULES: Final = ("proxy.web.admin.server", "proxy.web.admin.views", "proxy.web.admin.actions")
 _FULL: Final = b'{"reason": "%d admin clients are connected already, which is the limit"}' % MOST_CONNECTIONS
 FULL_ANSWER: Final = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
@@ -49,12 +51,13 @@ FULL_ANSWER: Final = (
 
 
 class AdminListener:
-    """Accepts admin clients until closed."""
+    """Accepts admin clients until closed; `make` returns the server of all, when the first comes."""
 
-    def __init__(self, sources: AdminSources, access: AdminAccess) -> None:
-        self._sources = sources
-        self._loop = sources.loop
-        self._access = access
+    def __init__(self, core: Core, listening: ListeningSockets, make: "Callable[[AdminAccess], AdminServer]") -> None:
+        self._loop, self._counters = core.loop, core.counters
+        self._listening = listening
+        self._access = AdminAccess(core.config.admin_api_token_file_path)
+        self._make = make
         self._scope = TaskScope(self._report)
         # Each listener has slots of its own: clients without the token must not keep the operator off the socket.
         self._local_slots: AdminSlots = AdminSlots(MOST_CONNECTIONS)
@@ -86,7 +89,7 @@ class AdminListener:
 
     def listen(self, host: str, port: int) -> int:
         """Accept on an address and return its port; raises OSError that names the key."""
-        (opened,) = self._sources.listening.listen((host,), port, PortPurpose("adminApiAddress"), BACKLOG)
+        (opened,) = self._listening.listen((host,), port, PortPurpose("adminApiAddress"), BACKLOG)
         self._loop_of().adopt(opened)
         return port_of(opened)
 
@@ -149,9 +152,9 @@ class AdminListener:
 
     async def _serve(self, accepted: socket.socket, slot: AdminSlot) -> None:
         if self._server is None:
-            module = await in_thread(lambda: importlib.import_module("proxy.web.admin.server"), "admin", IMPORT_SECONDS)
+            await in_thread(lambda: [importlib.import_module(name) for name in _MODULES], "admin", IMPORT_SECONDS)
             if self._server is None:
-                self._server = module.AdminServer(self._sources, self._access)
+                self._server = self._make(self._access)
         server = self._server
         try:
             await self._loop.connect_accepted_socket(lambda: server.connection(slot), accepted)
@@ -170,7 +173,7 @@ class AdminListener:
             slot.disconnected()
 
     def _paused(self, _: OSError) -> None:
-        self._sources.counters[ACCEPT_PAUSES].value += 1
+        self._counters[ACCEPT_PAUSES].value += 1
 
     def _report(self, error: BaseException) -> None:
-        self._sources.counters.internal_error(error, "admin")
+        self._counters.internal_error(error, "admin")

@@ -1,4 +1,4 @@
-"""The HTTP server of the admin API: validate a request, answer it by `views` or `actions`, and write slices.
+"""The HTTP server of the admin API: validate a request, answer it by one of two tables, and write slices.
 
 Rule: every refusal is a JSON document `{"reason": ...}`. No exception of one admin client reaches another. A long
 answer is never complete in memory: the client must read a slice before the next one is made.
@@ -13,14 +13,14 @@ import orjson
 from aiohttp import HttpVersion10, web
 from multidict import CIMultiDict
 
+from proxy.core.counters import Counters
 from proxy.web.admin import routes
 from proxy.web.admin.access import AdminAccess
-from proxy.web.admin.actions import Actions
+from proxy.web.admin.actions import Action
 from proxy.web.admin.paging import Answer, Row, Rows
 from proxy.web.admin.routes import BadParameter, Parameter, Route
 from proxy.web.admin.slots import AdminSlot
-from proxy.web.admin.sources import AdminSources
-from proxy.web.admin.views import Views
+from proxy.web.admin.views import View
 from proxy.web.connection import TOO_LARGE, HttpConnection
 from proxy.web.forward.routes import BadPath, checked_segments
 from proxy.web.http.errors import JSON, HttpRefused
@@ -54,17 +54,19 @@ class AdminConnection(HttpConnection):
 class AdminServer(web.Server):
     """Answers the requests of the admin clients of one proxy."""
 
-    def __init__(self, sources: AdminSources, access: AdminAccess) -> None:
+    def __init__(
+        self, counters: Counters, access: AdminAccess, views: Mapping[str, View], actions: Mapping[str, Action]
+    ) -> None:
         super().__init__(
             self.answer, handler_cancellation=True, access_log=None, lingering_time=0.0, auto_decompress=False,
             max_headers=MOST_HEADERS, max_line_size=LONGEST_HEADER_BYTES, max_field_size=LONGEST_HEADER_BYTES,
             read_bufsize=LONGEST_BODY_BYTES, tcp_keepalive=False,
         )  # fmt: skip
-        self._counters = sources.counters
+        self._counters = counters
         self._access = access
-        self._views = Views(sources).by_route()
-        self._actions = Actions(sources).by_route()
-        routes.check_answered(self._views, self._actions)
+        self._views = views
+        self._actions = actions
+        routes.check_answered(views, actions)
 
     def connection(self, slot: AdminSlot) -> AdminConnection:
         """Return a new connection, for the admin client in this slot."""

@@ -7,7 +7,7 @@ code are shown, never values: these may be credentials.
 import asyncio
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from types import FrameType
@@ -15,14 +15,18 @@ from typing import Any, Final
 
 from limiter.semaphore import AsyncSemaphore
 from limiter.statistics import WaiterStatistics
+from proxy.clients.sessions import Sessions
+from proxy.config.core import Core
 from proxy.core.registry import Entry
-from proxy.requests.topic_lists.groups import ListGroup
-from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, connection_row
+from proxy.requests.topic_lists.groups import ListGroup, ListGroups
+from proxy.requests.topic_lists.memory import ListMemory
+from proxy.web.admin.connections import LONGEST_NAME, ConnectionsPage, Names, connection_row
 from proxy.web.admin.paging import SLICE_ROWS, AdminDocument, Answer, Row, Rows, steps
 from proxy.web.admin.routes import DEFAULT_PAGE, LARGEST_PAGE, ROUTES, Parameters
-from proxy.web.admin.sources import AdminSources
 from proxy.web.http.errors import HttpRefused
+from proxy.web.runtime_settings import RuntimeSettings
 
+View = Callable[[Parameters], Answer]
 TOP_HOLDERS: Final = 10
 # The statistics of a limiter take about 50 us, and 0.2 us more for each key that holds or waits.
 SLICE_LIMITERS: Final = 10
@@ -32,81 +36,72 @@ _MOST_LINES: Final = 40
 _LONGEST_ID: Final = 15
 
 
-class Views:
-    """Answers the routes that change nothing."""
+class ClientViews:
+    """Shows connections; `names` shows principals as the log does."""
 
-    def __init__(self, sources: AdminSources) -> None:
-        self._sources = sources
-        self._names = sources.names
+    def __init__(self, core: Core, sessions: Sessions, names: Names) -> None:
+        self._clock = core.clock
+        self._sessions = sessions
+        self._names = names
 
-    def by_route(self) -> dict[str, Callable[[Parameters], Answer]]:
+    def by_route(self) -> dict[str, View]:
         """Return the method that answers each route, by the route's name."""
-        return {
-            "index": self.index,
-            "top": self.top,
-            "connections": self.connections,
-            "connection": self.connection,
-            "limiters": self.limiters,
-            "queue": self.queue,
-            "groups": self.groups,
-            "config": self.config,
-            "stacks": self.stacks,
-            "log_level": self.log_level,
-        }
-
-    def index(self, _: Parameters) -> Answer:
-        routes = [
-            {"method": route.method, "path": route.path, "doc": route.doc, "changes": route.changes} for route in ROUTES
-        ]
-        return AdminDocument({"routes": routes})
-
-    def top(self, _: Parameters) -> Answer:
-        return AdminDocument(self._sources.top())
+        return {"connections": self.connections, "connection": self.connection}
 
     def connections(self, parameters: Parameters) -> Answer:
-        sessions = self._sources.sessions
+        sessions = self._sessions
         limit = int(parameters.get("limit", DEFAULT_PAGE))
-        page = ConnectionsPage(sessions, self._sources.loop.time, self._names, parameters, limit)
+        page = ConnectionsPage(sessions, self._clock, self._names, parameters, limit)
         return Rows(
             {"total": len(sessions.registry)}, "connections", page.steps(int(parameters.get("after", 0))), page.tail
         )
 
     def connection(self, parameters: Parameters) -> Answer:
         number = id_of(parameters)
-        sessions = self._sources.sessions
-        entry = sessions.registry.find(number)
+        entry = self._sessions.registry.find(number)
         if entry is None:
             raise HttpRefused(404, f"no connection {number}: it has closed or never existed", "no_connection")
-        return AdminDocument(connection_row(entry, sessions, self._sources.loop.time(), self._names))
+        return AdminDocument(connection_row(entry, self._sessions, self._clock(), self._names))
+
+
+class ListViews:
+    """Shows what lists wait for, and the groups of equal lists; `semaphores` come with the unit of their permits."""
+
+    def __init__(
+        self,
+        core: Core,
+        memory: ListMemory,
+        groups: ListGroups,
+        semaphores: Callable[[], Iterable[tuple[str, AsyncSemaphore]]],
+        names: Names,
+    ) -> None:
+        self._clock = core.clock
+        self._memory = memory
+        self._groups = groups
+        self._semaphores = semaphores
+        self._names = names
+
+    def by_route(self) -> dict[str, View]:
+        """Return the method that answers each route, by the route's name."""
+        return {"limiters": self.limiters, "queue": self.queue, "groups": self.groups}
 
     def limiters(self, _: Parameters) -> Answer:
-        return Rows({}, "limiters", self._limiters(list(self._sources.semaphores())), named=True)
+        return Rows({}, "limiters", self._limiters(list(self._semaphores())), named=True)
 
     def queue(self, parameters: Parameters) -> Answer:
-        limit, semaphores = int(parameters.get("limit", DEFAULT_PAGE)), list(self._sources.semaphores())
+        limit, semaphores = int(parameters.get("limit", DEFAULT_PAGE)), list(self._semaphores())
         lines = {each.name: each.queue_size + each.growers_waiting for _, each in semaphores}
         waiting = {name: count for name, count in lines.items() if count}
         return Rows({"lines": waiting}, "waiters", self._waiters(semaphores, limit))
 
     def groups(self, parameters: Parameters) -> Answer:
-        registry = self._sources.groups.registry
+        registry = self._groups.registry
         ids = registry.ids(most=int(parameters.get("limit", DEFAULT_PAGE)))
         return Rows({"total": len(registry)}, "groups", steps(registry, ids, self._group))
 
-    def config(self, _: Parameters) -> Answer:
-        return AdminDocument(self._sources.settings.config())
-
-    def stacks(self, _: Parameters) -> Answer:
-        return AdminDocument(_stacks())
-
-    def log_level(self, _: Parameters) -> Answer:
-        return AdminDocument(self._sources.settings.log_level())
-
-    # --- rows ---------------------------------------------------------------------------------------
-
     def _limiters(self, semaphores: Sequence[tuple[str, AsyncSemaphore]]) -> Iterator[Sequence[Row]]:
-        sources = self._sources
-        waits = {"heap": sources.heap_waits.wait_millis, "direct": sources.direct_waits.wait_millis}
+        memory = self._memory
+        waits = {"heap": memory.heap_waits.wait_millis, "direct": memory.direct_waits.wait_millis}
         for start in range(0, len(semaphores), SLICE_LIMITERS):
             shown = []
             for unit, semaphore in semaphores[start : start + SLICE_LIMITERS]:
@@ -148,7 +143,6 @@ class Views:
     def _group(self, entry: Entry[ListGroup]) -> Row:
         group = entry.member
         clients = [member.client.name for member in islice(group.members, CLIENTS_OF_A_GROUP)]
-        groups = self._sources.groups
         return {
             "namespace": group.request.namespace[:LONGEST_NAME],
             "principal": None if group.principal is None else self._owner(group.principal),
@@ -157,13 +151,29 @@ class Views:
             "members": len(group.members),
             "clients": clients,
             "shared": bool(group.key),
-            "joinable": groups.takes_joiners(group),
-            "age_seconds": round(self._sources.loop.time() - entry.since, 3),
+            "joinable": self._groups.takes_joiners(group),
+            "age_seconds": round(self._clock() - entry.since, 3),
             "holds": group.holds(),
         }
 
     def _owner(self, key: object) -> str | None:
         return None if key is None else self._names(key)[:LONGEST_NAME]
+
+
+def settings_views(settings: RuntimeSettings) -> dict[str, View]:
+    """Return what answers the routes that show settings, by the route's name."""
+    return {
+        "config": lambda _: AdminDocument(settings.config()),
+        "log_level": lambda _: AdminDocument(settings.log_level()),
+    }
+
+
+def index(_: Parameters) -> Answer:
+    """Show all routes."""
+    routes = [
+        {"method": route.method, "path": route.path, "doc": route.doc, "changes": route.changes} for route in ROUTES
+    ]
+    return AdminDocument({"routes": routes})
 
 
 def id_of(parameters: Parameters) -> int:
@@ -174,11 +184,11 @@ def id_of(parameters: Parameters) -> int:
     return int(text)
 
 
-def _stacks() -> Mapping[str, object]:
-    """Return the innermost places of each thread, and the place of each task of this thread's loop."""
+def stacks(_: Parameters) -> Answer:
+    """Show the innermost places of each thread, and the place of each task of this thread's loop."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     tasks = asyncio.all_tasks()
-    return {
+    found = {
         "threads": [
             {"name": names.get(number, str(number)), "lines": list(_lines(frame))}
             for number, frame in sys._current_frames().items()
@@ -186,6 +196,7 @@ def _stacks() -> Mapping[str, object]:
         "tasks_total": len(tasks),
         "tasks": [_task(task) for task in islice(tasks, _MOST_TASKS)],
     }
+    return AdminDocument(found)
 
 
 def _lines(frame: FrameType | None) -> Iterator[str]:

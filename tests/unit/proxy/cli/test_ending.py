@@ -10,7 +10,7 @@ from proxy.app.lifecycle import Phase, StopSignal
 from proxy.app.proxy import Proxy
 from proxy.cli.serve import SECONDS_TO_CLOSE, _Ending
 from proxy.cli.systemd import ServiceManager
-from proxy.web.admin.sources import NotUndone
+from proxy.web.admin.process_control import NotUndone
 from tests.support.configured import configured
 from tests.support.log_lines import LogLines
 from tests.support.loops.loops import run_virtual
