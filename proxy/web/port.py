@@ -23,21 +23,17 @@ from proxy.telemetry.events.reports import Reports
 from proxy.web.access_log import AccessLog
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.gate import Gate
-from proxy.web.forward.headers import Headers, extra_headers
-from proxy.web.forward.replay_copies import ReplayCopies
+from proxy.web.forward.headers import extra_headers
 from proxy.web.forward.routes import RouteTable
 from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits, WebTargets
-from proxy.web.forward.topic_list_permits import TopicListPermits
 from proxy.web.http.clients import Guard
 from proxy.web.pages import METRICS_PAGES, PageTable
 
 if TYPE_CHECKING:
-    import aiohttp
-
     from proxy.net.tls.streams import TlsStreams
     from proxy.web.accept import HttpListener
     from proxy.web.connection import HttpServer
-    from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.reverse_proxy import ReverseProxy
     from proxy.web.forward.websockets import WebSocketTunnels
     from proxy.web.server import Site
 
@@ -77,8 +73,7 @@ class WebPort:
         self._gate = Gate(self._loop, self._limits.gate, self._rates, self._log)
         self._listeners: list[HttpListener] = []
         self._servers: list[HttpServer] = []
-        self._client: aiohttp.ClientSession | None = None
-        self._services: ProxyServices | None = None
+        self._proxy: ReverseProxy | None = None
         self._sites: list[Site] = []
         self._tls: TlsStreams | None = None
         self.port: int | None = None
@@ -140,7 +135,7 @@ class WebPort:
 
         parts, config = self._parts, self._parts.core.config
         extra = extra_headers(config.proxy_http_response_headers_json)
-        reverse_proxy, tunnels = self._passing_on(extra) if passes_on else (None, None)
+        reverse_proxy, tunnels = self._passing_on() if passes_on else (None, None)
         routes = RouteTable(WebTargets.of(config).extra if passes_on else ())
         site = Site(
             limits, pages, routes, self._gate, parts.core.counters,
@@ -190,33 +185,15 @@ class WebPort:
     def _balancers(self, believed: bool) -> TrustedBalancers | None:
         return TrustedBalancers(self._parts.core.config.trusted_load_balancer_ip_addresses) if believed else None
 
-    def _passing_on(self, extra: Headers) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
-        from proxy.web.forward.broker_client import ServerConnections, hosts_of, open_client
-        from proxy.web.forward.redirects import RedirectRules
-        from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    def _passing_on(self) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
+        from proxy.web.forward.reverse_proxy import ReverseProxy
         from proxy.web.forward.websockets import WebSocketTunnels
 
-        parts, core, memory, side = self._parts, self._parts.core, self._parts.memory, self._parts.side
-        targets, direct = WebTargets.of(core.config), memory.limiter.direct
-        if not targets.any:
+        parts, core, side = self._parts, self._parts.core, self._parts.side
+        if not WebTargets.of(core.config).any:
             return None, None
-        hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, side.web_validator, targets.dns_seconds, core.loop_budget)
-        list_permits = TopicListPermits(
-            direct, memory.unproven.shares, memory.fairness_keys, parts.reports.refusals, parts.reports.usage,
-            core.counters, core.loop, self._limits.most_asked_lists, parts.reports.recorder,
-        )  # fmt: skip
-        copies = ReplayCopies(direct, core.counters, core.loop.call_soon)
-        self._services = ProxyServices(
-            core.loop, self._limits, copies, memory.fairness_keys, core.counters, memory.writes, list_permits,
-            parts.lookups, side.own, side.tls_client, extra, self._log,
-            ServerConnections(core.loop, self._rates, self._log), side.gate.withheld, core.loop_budget,
-        )  # fmt: skip
-        known = (*targets.brokers, *targets.function_workers)
-        to_any = core.config.broker_proxy_credentials_to_any_target
-        rules = RedirectRules(known, side.web_validator, targets.third_parties, to_any_target=to_any)
-        proxy = ReverseProxy(self._client, targets, rules, self._services)
-        return proxy, WebSocketTunnels(proxy, self._services, parts.guard)
+        self._proxy = ReverseProxy(core, parts.memory, side, parts.reports, parts.lookups)
+        return self._proxy, WebSocketTunnels(core, side, self._proxy, parts.guard)
 
     def _rates(self) -> WriteLimits:
         return self._parts.memory.writes.limits
@@ -225,9 +202,8 @@ class WebPort:
         """Apply changed limits to new requests; requests in progress keep theirs."""
         self._limits = limits
         self._gate.apply(limits.gate)
-        if self._services is not None:
-            self._services.limits = limits
-            self._services.list_permits.apply(limits.most_asked_lists)
+        if self._proxy is not None:
+            self._proxy.apply(limits)
         for site in self._sites:
             site.limits = limits
 
@@ -240,8 +216,8 @@ class WebPort:
         for server in self._servers:
             await server.shutdown(SHUTDOWN_SECONDS)
         await self._parts.pages.renderings.close()
-        if self._client is not None:
-            await self._client.close()
+        if self._proxy is not None:
+            await self._proxy.close()
         # Transports close their sockets in the next iteration of the loop.
         await asyncio.sleep(0)
 

@@ -7,7 +7,6 @@ the answer begins is a JSON error with the key to change; a later failure cuts t
 
 import asyncio
 import secrets
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -20,23 +19,30 @@ from aiohttp import web
 from multidict import CIMultiDict
 from yarl import URL
 
-from limiter.clock import Clock
-from proxy.auth.fairness_key import FairnessKeys
-from proxy.auth.own.broker_credentials import BrokerCredentials
-from proxy.core.counters import Counters
+from proxy.brokers.side import BrokerSide
+from proxy.config.core import Core
 from proxy.core.errors import OWN_FAULTS, DisconnectCause
-from proxy.core.log import LinePace, Logger
-from proxy.core.loop_budget import LoopBudget
-from proxy.net.write_watch import WriteWatch
+from proxy.core.log import LinePace
+from proxy.requests.topic_lists.memory import ListMemory
+from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.answer_writer import AnswerWriter, BrokerClock
 from proxy.web.forward.bodies import STEP_SECONDS, BodyPayload, NotReplayable, RequestBody
-from proxy.web.forward.broker_client import NoConnectionFree, ServerConnections, fault_of, header_fault, read_at_most
+from proxy.web.forward.broker_client import (
+    NoConnectionFree,
+    ServerConnections,
+    fault_of,
+    header_fault,
+    hosts_of,
+    open_client,
+    read_at_most,
+)
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import (
     CLAIMED_HOSTS,
     Headers,
     RequestLoop,
     UnsafeHeader,
+    extra_headers,
     finish,
     to_broker,
     to_client,
@@ -72,27 +78,6 @@ _NONE_FREE: Final = "all connections to the server of this request are in use, s
 _NO_SOCKET: Final = "the proxy has no socket free for this request, send it again later"
 _NO_BODY: Final = frozenset({204, 304})
 _KEYS: Final = {Group.BROKERS: "brokerWebServiceURL", Group.FUNCTION_WORKERS: "functionWorkerWebServiceURL"}
-
-
-@dataclass(slots=True)
-class ProxyServices:
-    """The parts of the proxy that forwarding needs; `limits` may be replaced at any time."""
-
-    clock: Clock
-    limits: WebLimits
-    copies: ReplayCopies
-    fairness_keys: FairnessKeys
-    counters: Counters
-    writes: WriteWatch
-    list_permits: TopicListPermits
-    lookups: BrokerPorts
-    own: BrokerCredentials | None
-    tls: Callable[[bool], ssl.SSLContext] | None
-    extra_headers: Headers
-    log: Logger
-    connections: ServerConnections
-    withheld: Callable[[str, str], None]
-    loop_budget: LoopBudget
 
 
 @dataclass(slots=True)
@@ -151,18 +136,48 @@ class ReverseProxy:
     """Answers requests from the servers that their routes lead to."""
 
     def __init__(
-        self, client: aiohttp.ClientSession, targets: WebTargets, rules: RedirectRules, services: ProxyServices
+        self, core: Core, memory: ListMemory, side: BrokerSide, reports: Reports, lookups: BrokerPorts
     ) -> None:
-        self._client = client
-        self._rules = rules
-        self._services = services
+        config, loop = core.config, core.loop
+        limits, targets = WebLimits.of(config), WebTargets.of(config)
+        self.limits = limits
+        self._loop, self._counters, self._loop_budget = loop, core.counters, core.loop_budget
+        self._log = core.log.of("web")
+        self._memory = memory
+        self._side = side
+        # The ports that lookups over HTTP lead to.
+        self._lookups = lookups
+        self._extra_headers = extra_headers(config.proxy_http_response_headers_json)
+        self._client = open_client(
+            limits, hosts_of(targets.urls), side.web_validator, targets.dns_seconds, core.loop_budget
+        )
+        self._rules = RedirectRules(
+            (*targets.brokers, *targets.function_workers), side.web_validator, targets.third_parties,
+            to_any_target=config.broker_proxy_credentials_to_any_target,
+        )  # fmt: skip
+        direct = memory.limiter.direct
+        self._list_permits = TopicListPermits(
+            direct, memory.unproven.shares, memory.fairness_keys, reports.refusals, reports.usage,
+            core.counters, loop, limits.most_asked_lists, reports.recorder,
+        )  # fmt: skip
+        self._copies = ReplayCopies(direct, core.counters, loop.call_soon)
+        self._connections = ServerConnections(loop, lambda: memory.writes.limits, self._log)
         self._pace = LinePace()
         self._via = secrets.token_hex(8)
-        own = services.own
+        own = side.own
         self._shows_certificate = targets.shows_certificate or (own is not None and own.tls_files() is not None)
-        self._brokers = Upstreams(targets.brokers, services.clock)
-        self._workers = Upstreams(targets.function_workers, services.clock) if targets.function_workers else None
-        self._extra = {route: Upstreams((route.proxy_to,), services.clock) for route in targets.extra}
+        self._brokers = Upstreams(targets.brokers, loop)
+        self._workers = Upstreams(targets.function_workers, loop) if targets.function_workers else None
+        self._extra = {route: Upstreams((route.proxy_to,), loop) for route in targets.extra}
+
+    def apply(self, limits: WebLimits) -> None:
+        """Apply changed limits to new requests; requests in progress keep theirs."""
+        self.limits = limits
+        self._list_permits.apply(limits.most_asked_lists)
+
+    async def close(self) -> None:
+        """Close the connections to servers."""
+        await self._client.close()
 
     def servers(self, destination: Destination) -> tuple[Upstreams, str]:
         """Return the servers of a destination and their configuration key; raises HttpRefused without servers."""
@@ -180,8 +195,8 @@ class ReverseProxy:
     ) -> web.StreamResponse:
         """Answer a request; raises HttpRefused before the answer has begun."""
         self.servers(destination)
-        limits = self._services.limits
-        copy = self._services.copies.new(limits.replay_bytes, self._services.fairness_keys.key(client, None))
+        limits = self.limits
+        copy = self._copies.new(limits.replay_bytes, self._memory.fairness_keys.key(client, None))
         has_body = request.body_exists
         exchange = _Exchange(
             request, client, visit, destination, request.method,
@@ -191,7 +206,7 @@ class ReverseProxy:
         try:
             async with AsyncExitStack() as stack:
                 if destination.care is Care.TOPIC_LIST and destination.namespace is not None:
-                    admission = self._services.list_permits.admitted(client, destination.namespace, limits.window_bytes)
+                    admission = self._list_permits.admitted(client, destination.namespace, limits.window_bytes)
                     exchange.under_way = await stack.enter_async_context(admission)
                 return await self._within_time(exchange)
         finally:
@@ -201,13 +216,12 @@ class ReverseProxy:
                 await exchange.body.stop()
 
     def _body(self, request: web.BaseRequest, copy: ReplayCopy, visit: Visit) -> RequestBody:
-        services = self._services
-        visit.upload = Upload(lambda: services.writes.limits)
+        visit.upload = Upload(lambda: self._memory.writes.limits)
         turn = self._turn_of(visit)
-        return RequestBody(request, copy, services.counters, visit.upload, services.limits.buffer_bytes, turn)
+        return RequestBody(request, copy, self._counters, visit.upload, self.limits.buffer_bytes, turn)
 
     def _turn_of(self, visit: Visit) -> Callable[[], Awaitable[None]]:
-        return partial(self._services.loop_budget.client_turn, visit.key, STEP_SECONDS)
+        return partial(self._loop_budget.client_turn, visit.key, STEP_SECONDS)
 
     async def _request_headers(
         self, request: web.BaseRequest, client: WebClient, destination: Destination
@@ -244,12 +258,12 @@ class ReverseProxy:
         """
         if destination.to_third_party:
             return []
-        own, given = self._services.own, AUTHORIZATION in request.headers
-        if websocket or not destination.heeds_roles:
-            if not _has_credentials(request):
-                await check_rights(own, client.role, certificate=self._shows_certificate)
-            own = None
-        return await identity_headers(own, client.role, has_authorization=given)
+        own, given = self._side.own, AUTHORIZATION in request.headers
+        if not websocket and destination.heeds_roles:
+            return await identity_headers(own, client.role, has_authorization=given)
+        if not _has_credentials(request):
+            await check_rights(own, client.role, certificate=self._shows_certificate)
+        return await identity_headers(None, client.role, has_authorization=given)
 
     async def websocket_headers(self, request: web.BaseRequest, client: WebClient, destination: Destination) -> Headers:
         """Return the headers of the opening of a WebSocket; raises HttpRefused, and UnsafeHeader."""
@@ -258,11 +272,11 @@ class ReverseProxy:
         return judged_by_header(headers) if self._shows_certificate and not destination.to_third_party else headers
 
     async def _within_time(self, exchange: _Exchange) -> web.StreamResponse:
-        seconds = self._services.limits.exchange_seconds
+        seconds = self.limits.exchange_seconds
         try:
             async with asyncio.timeout(seconds) as clock:
                 if exchange.under_way is not None:
-                    exchange.clock = BrokerClock(clock, self._services.clock, seconds)
+                    exchange.clock = BrokerClock(clock, self._loop, seconds)
                 return await self._follow(exchange)
         except TimeoutError as error:
             raise HttpRefused(504, "no answer of the broker in time (httpProxyTimeout)", "timeout") from error
@@ -283,7 +297,7 @@ class ReverseProxy:
                     exchange.headers = without_credentials(exchange.headers)
                 exchange.trusted = self._rules.trusted(url, named_by_trusted=exchange.trusted)
                 followed += 1
-                self._services.counters[REDIRECTS].value += 1
+                self._counters[REDIRECTS].value += 1
                 if body is not None:
                     # Stop the first upload: two tasks would each get a part of the client's body.
                     await body.stop()
@@ -341,7 +355,7 @@ class ReverseProxy:
         if exchange.trusted:
             headers.extend(exchange.identity_headers)
         elif exchange.has_own_credentials and not self._rules.is_third_party(url):
-            self._services.withheld(str(url.origin()), "http")
+            self._side.gate.withheld(str(url.origin()), "http")
             raise HttpRefused(502, "the proxy does not know the broker that it was redirected to", "redirect")
         payload = None
         if exchange.body is not None:
@@ -369,7 +383,7 @@ class ReverseProxy:
     ) -> aiohttp.ClientResponse:
         """Ask a server when there is a connection; the place among its connections ends with the use of it."""
         exchange.connection = await self._place_for(exchange, url)
-        tls = self._services.tls
+        tls = self._side.tls_client
         try:
             if exchange.under_way is not None:
                 await exchange.under_way.may_ask()
@@ -389,7 +403,7 @@ class ReverseProxy:
 
     async def _place_for(self, exchange: _Exchange, url: URL) -> Place:
         """Wait for a place among a server's connections. The clock of a topic list stops until it may be asked for."""
-        enter = partial(self._services.connections.enter, url.raw_host or "", url.port, exchange.visit)
+        enter = partial(self._connections.enter, url.raw_host or "", url.port, exchange.visit)
         if exchange.clock is not None:
             exchange.clock.stop()
         if exchange.under_way is None:
@@ -397,10 +411,10 @@ class ReverseProxy:
         return await exchange.under_way.waits(lambda seconds: enter(list_seconds=seconds))
 
     def _note_failure(self, server: str, error: BaseException) -> None:
-        self._services.counters[SERVER_FAILURES].value += 1
-        if self._pace.due(self._services.clock.time()):
+        self._counters[SERVER_FAILURES].value += 1
+        if self._pace.due(self._loop.time()):
             detail = str(getattr(error, "os_error", None) or type(error).__name__)
-            self._services.log.warning("web server failed", address=server, detail=detail.lower())
+            self._log.warning("web server failed", address=server, detail=detail.lower())
 
     # --- answering --------------------------------------------------------------------------------
 
@@ -415,19 +429,19 @@ class ReverseProxy:
         if exchange.destination.care is Care.LOOKUP and answer.status == 200:
             return await self._pass_lookup(exchange, answer, headers)
         response = web.StreamResponse(status=answer.status, reason=answer.reason, headers=CIMultiDict(headers))
-        finish(response.headers, self._services.extra_headers)
+        finish(response.headers, self._extra_headers)
         bodiless = exchange.method == "HEAD" or answer.status in _NO_BODY
         if answer.content_length is not None:
             # The answer to a HEAD has a length, too.
             response.content_length = answer.content_length
         elif exchange.request.version >= aiohttp.HttpVersion11 and not bodiless:
             response.enable_chunked_encoding()
-        services, under_way = self._services, exchange.under_way
-        writer = AnswerWriter(exchange.request, exchange.client.name, services.counters, services.writes, under_way)
+        under_way = exchange.under_way
+        writer = AnswerWriter(exchange.request, exchange.client.name, self._counters, self._memory.writes, under_way)
         if not bodiless and under_way is not None:
             # From here on the answer fills its window.
             await under_way.answer_begins(fits=writer.has_room_for(answer.content_length))
-        count_answer(services.counters, answer.status)
+        count_answer(self._counters, answer.status)
         if not bodiless:
             await self._stream(exchange, response, answer, writer)
         return response
@@ -438,7 +452,7 @@ class ReverseProxy:
         exchange.visit.writer = writer
         try:
             await response.prepare(exchange.request)
-            step_bytes, turn = self._services.limits.buffer_bytes, self._turn_of(exchange.visit)
+            step_bytes, turn = self.limits.buffer_bytes, self._turn_of(exchange.visit)
             sent = await writer.write(response, answer.content, step_bytes, exchange.clock, turn)
             await response.write_eof()
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -457,7 +471,7 @@ class ReverseProxy:
             exchange.ended("ok" if answer.status < HTTPStatus.BAD_REQUEST else "upstream_error", sent)
 
     def _broke_off(self, answer: aiohttp.ClientResponse, error: BaseException) -> None:
-        self._services.counters.disconnected(DisconnectCause.BROKER_CLOSED)
+        self._counters.disconnected(DisconnectCause.BROKER_CLOSED)
         self._note_failure(str(answer.url.origin()), error)
 
     async def _pass_lookup(
@@ -474,10 +488,10 @@ class ReverseProxy:
             )
         written = found
         if exchange.trusted:
-            written = self._services.lookups.rewritten(found, exchange.request.headers.get("Host", ""))
+            written = self._lookups.rewritten(found, exchange.request.headers.get("Host", ""))
         response = web.Response(status=answer.status, body=written, headers=CIMultiDict(headers))
-        finish(response.headers, self._services.extra_headers)
-        count_answer(self._services.counters, answer.status)
+        finish(response.headers, self._extra_headers)
+        count_answer(self._counters, answer.status)
         return response
 
 

@@ -22,7 +22,9 @@ from aiohttp import web
 from yarl import URL
 
 from proxy.brokers.dialer import connect_socket
+from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress, resolve
+from proxy.config.core import Core
 from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
 from proxy.core.key_members import KeyMembers
 from proxy.core.loop_budget import LoopBudget
@@ -39,7 +41,7 @@ from proxy.web.http.upgrades import TUNNELS, is_websocket
 if TYPE_CHECKING:
     from aiohttp._websocket.reader import WebSocketReader
 
-    from proxy.web.forward.reverse_proxy import ProxyServices, ReverseProxy
+    from proxy.web.forward.reverse_proxy import ReverseProxy
     from proxy.web.forward.routes import Destination
 
 TLS_SHUTDOWN_SECONDS: Final = 1.0
@@ -90,11 +92,12 @@ class _FromClient:
 class WebSocketTunnels:
     """Opens tunnels to the servers of a reverse proxy's routes."""
 
-    def __init__(self, reverse_proxy: "ReverseProxy", services: "ProxyServices", guard: Guard | None = None) -> None:
+    def __init__(self, core: Core, side: BrokerSide, reverse_proxy: "ReverseProxy", guard: Guard | None = None) -> None:
+        self._counters, self._loop_budget = core.counters, core.loop_budget
+        self._side = side
         self._reverse_proxy = reverse_proxy
-        self._services = services
         self._guard = guard
-        self._open_tunnels = _OpenTunnels(services.limits.max_tunnels)
+        self._open_tunnels = _OpenTunnels(reverse_proxy.limits.max_tunnels)
 
     def asked_for(self, request: web.BaseRequest) -> bool:
         """Return whether a request wants to open a WebSocket."""
@@ -133,7 +136,7 @@ class WebSocketTunnels:
     ) -> bytes:
         """Ask the broker to open a WebSocket, and return the head of the answer for the client; raises HttpRefused."""
         try:
-            async with asyncio.timeout(self._services.limits.connect_seconds):
+            async with asyncio.timeout(self._reverse_proxy.limits.connect_seconds):
                 writer.write(await self._opening(request, client, destination, url))
                 head = await reader.readuntil(b"\r\n\r\n")
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, TimeoutError) as error:
@@ -151,12 +154,12 @@ class WebSocketTunnels:
             url = URL(server + path, encoded=True)
             assert url.host is not None
             try:
-                async with asyncio.timeout(self._services.limits.connect_seconds):
+                async with asyncio.timeout(self._reverse_proxy.limits.connect_seconds):
                     target = BrokerAddress(url.host, url.port or 80)
                     reader, writer = await self._open(target, tls=url.scheme == "https", certificate=names_role)
             except (OSError, TargetRefused, BrokerUnavailable, TimeoutError):
                 servers.failed(server)
-                self._services.counters[SERVER_FAILURES].value += 1
+                self._counters[SERVER_FAILURES].value += 1
                 continue
             servers.worked(server)
             return reader, writer, url
@@ -178,13 +181,13 @@ class WebSocketTunnels:
         raise failure or BrokerUnavailable(f"{target} has no address")
 
     def _context(self, *, certificate: bool) -> ssl.SSLContext:
-        current = self._services.tls
+        current = self._side.tls_client
         return ssl.create_default_context() if current is None else current(certificate)
 
     async def _connect(
         self, address: str, target: BrokerAddress, context: ssl.SSLContext | None
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        limits = self._services.limits
+        limits = self._reverse_proxy.limits
         connecting = socket_for(limits, socket.AF_INET6 if ":" in address else socket.AF_INET)
         try:
             await connect_socket(asyncio.get_running_loop(), connecting, (address, target.port))
@@ -219,16 +222,16 @@ class WebSocketTunnels:
         if transport is None:
             raise ConnectionResetError("the client is gone")
         transport.set_write_buffer_limits(high=0)
-        from_client = asyncio.StreamReader(limit=self._services.limits.buffer_bytes // 2)
+        from_client = asyncio.StreamReader(limit=self._reverse_proxy.limits.buffer_bytes // 2)
         # A full reader pauses the socket.
         from_client.set_transport(transport)
         transport.write(head)
-        turns = _StreamTurns(self._services.loop_budget, client.turn_key)
+        turns = _StreamTurns(self._loop_budget, client.turn_key)
         connection.set_parser(cast("WebSocketReader", _FromClient(from_client, turns)))
-        counters = self._services.counters
+        counters = self._counters
         count_answer(counters, 101)
         counters[TUNNELS].value += 1
-        limits = self._services.limits
+        limits = self._reverse_proxy.limits
         crashed = partial(counters.internal_error, where="web")
         tunnel = _Tunnel(client.turn_key, turns, limits.exchange_seconds, limits.buffer_bytes, crashed)
         self._open_tunnels.enter(tunnel)
