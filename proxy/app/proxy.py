@@ -71,8 +71,10 @@ if TYPE_CHECKING:
     from proxy.telemetry.events.log import EventLog
     from proxy.web.admin.server import AdminServer
     from proxy.web.port import WebPort
+    from proxy.web.ui.minutes import Minutes
 
 TICK_SECONDS: Final = 1.0
+_WEB_MODULES: Final = ("prometheus_client", "proxy.app.web_side", "proxy.web.server", "proxy.web.accept")
 _BUDGET_MODULES: Final = ("proxy.app.memory.budget_report", "proxy.app.metrics.process_rows")
 
 
@@ -137,6 +139,7 @@ class Proxy:
         self.admin = AdminListener(core, self.sockets.listening, self._admin_server)
         self.admin_port = 0
         self.web: WebPort | None = None
+        self._minutes: Minutes | None = None
         self.export: OtlpExport | None = None
         # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None
@@ -246,26 +249,30 @@ class Proxy:
 
     async def _start_web(self) -> None:
         # Half of the start: clients are served meanwhile.
-        await in_thread(lambda: importlib.import_module("proxy.app.web_side"), "web", None)
-        from proxy.app.web_side import PageSources, web_parts
-        from proxy.web.port import start_web
+        await in_thread(lambda: list(map(importlib.import_module, _WEB_MODULES)), "web", None)
+        from proxy.app import web_side
+        from proxy.web.port import WebPort
 
-        shown = PageSources(
-            self.budget, self.readiness, self.live, self.shown,
-            lines=lambda: [semaphore for node, semaphore in self.nodes() if node.lists],
-        )  # fmt: skip
-        self.web = await start_web(
-            web_parts(
-                self.core,
-                self.sockets,
-                self.identities,
-                self.memory,
-                self.broker_side,
-                self.reports,
-                shown,
-                self.client_ports,
-            )
-        )
+        core, sockets, side = self.core, self.sockets, self.broker_side
+        minutes = self._minutes = web_side.minutes_of(core, self.memory, self._lines)
+        pages = web_side.pages_of(core, self.identities, self.readiness, self.live, partial(self._seen, minutes))
+        lookups = web_side.lookup_ports(core, sockets, side, self.client_ports)
+        passes_on = web_side.reverse_proxy(core, self.memory, side, self.reports, lookups)
+        web = WebPort(core, sockets, self.memory, self.reports, pages, passes_on)
+        await web.start()
+        self.web = web
+
+    def _lines(self) -> list[AsyncSemaphore]:
+        """Return each line in which lists wait for memory: those that the statistics of both limiters add up."""
+        return [semaphore for node, semaphore in self.nodes() if node.lists]
+
+    def _seen(self, minutes: "Minutes") -> Mapping[str, object]:
+        """Return what the page for people shows."""
+        from proxy.app.memory.budget import summands
+        from proxy.web.ui.document import ui_document
+
+        parts = summands({line.owner: line.limit_bytes for line in self.budget.lines})
+        return ui_document(self.shown(), parts, self.memory.limiter, self._lines(), self.identities.names, minutes)
 
     def hand_over(self) -> Path | None:
         """Leave all listening sockets to the process that has them, too; return the new path of the control socket."""
@@ -440,8 +447,8 @@ class Proxy:
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters[ANSWERS])
         yield self.reports.tenants.turn
-        if self.web is not None:
-            yield self.web.tick
+        if self._minutes is not None:
+            yield self._minutes.tick
 
     def _controller_ages(self) -> Mapping[str, float]:
         ages, control = {"clock": self.loop.time() - self._ticked_at}, self.overload.control

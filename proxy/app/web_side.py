@@ -5,13 +5,10 @@ the modules for HTTP take as long to load as all others together.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from proxy.app.identities import Identities
-from proxy.app.memory.budget import summands
-from proxy.app.metrics.counters import MemoryBudget
 from proxy.app.metrics.prometheus import ProxyMetrics
 from proxy.app.ports import ClientPorts
 from proxy.brokers.side import BrokerSide
@@ -25,51 +22,24 @@ from proxy.requests.topic_lists.memory import ListMemory
 from proxy.requests.topic_lists.service import ANSWERS
 from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.broker_ports import BrokerPorts
+from proxy.web.forward.reverse_proxy import ReverseProxy
+from proxy.web.forward.settings import WebTargets
 from proxy.web.http.clients import Guard
 from proxy.web.pages import PageTable, document_page, own_pages
-from proxy.web.port import WebParts
 from proxy.web.readiness import Readiness
 from proxy.web.runtime_settings import RuntimeSettings
-from proxy.web.ui.document import UiSources
 from proxy.web.ui.minutes import Minutes
 from proxy.web.ui.page import ui_pages
 
 
-@dataclass(frozen=True, slots=True)
-class PageSources:
-    """The parts of a proxy that its own pages show."""
-
-    budget: MemoryBudget
-    readiness: Readiness
-    settings: RuntimeSettings
-    top: Callable[[], Mapping[str, object]]
-    # Each line in which lists wait for memory: those that the statistics of both limiters add up.
-    lines: Callable[[], Iterable[AsyncSemaphore]]
-
-
-def web_parts(
-    core: Core,
-    sockets: Sockets,
-    identities: Identities,
-    memory: ListMemory,
-    side: BrokerSide,
-    reports: Reports,
-    shown: PageSources,
-    ports: ClientPorts,
-) -> WebParts:
-    """Return the parts of the web ports; `ports` opens the ports that lookups over HTTP lead to."""
-    minutes = _minutes(core, memory, shown.lines)
-    return WebParts(
-        core,
-        sockets,
-        memory,
-        side,
-        reports,
-        _pages(core, memory, identities, shown, minutes),
-        lookup_ports(core, sockets, side, ports),
-        guard_of(identities),
-        minutes.tick,
-    )
+def reverse_proxy(
+    core: Core, memory: ListMemory, side: BrokerSide, reports: Reports, lookups: BrokerPorts
+) -> ReverseProxy | None:
+    """Return what passes requests on, None without a port or a server for them."""
+    config = core.config
+    if config.web_service_port is None and config.web_service_port_tls is None:
+        return None
+    return ReverseProxy(core, memory, side, reports, lookups) if WebTargets.of(config).any else None
 
 
 def lookup_ports(core: Core, sockets: Sockets, side: BrokerSide, ports: ClientPorts) -> BrokerPorts:
@@ -101,26 +71,25 @@ def guard_of(identities: Identities) -> Guard | None:
     return Guard(clients, certificates=authenticator is None or "tls" in authenticator.methods)
 
 
-def _pages(core: Core, memory: ListMemory, identities: Identities, shown: PageSources, minutes: Minutes) -> PageTable:
-    config, limiter = core.config, memory.limiter
-    pages = own_pages(config.status_file_path, ProxyMetrics(config.cluster_name, core.counters).pieces, shown.readiness)
-    for document in shown.settings.documents():
+def pages_of(
+    core: Core,
+    identities: Identities,
+    readiness: Readiness,
+    settings: RuntimeSettings,
+    seen: Callable[[], Mapping[str, object]],
+) -> PageTable:
+    """Return the own pages; `seen` returns what the page for people shows."""
+    config = core.config
+    metrics = ProxyMetrics(config.cluster_name, core.counters)
+    pages = own_pages(config.status_file_path, metrics.pieces, readiness, guard_of(identities))
+    for document in settings.documents():
         pages.add(document_page(document, config, pages.renderings))
-    seen = UiSources(
-        top=shown.top,
-        config=shown.settings.config,
-        budget_parts=lambda: summands({line.owner: line.limit_bytes for line in shown.budget.lines}),
-        limiters=(limiter.heap, limiter.direct),
-        lines=shown.lines,
-        names=identities.names,
-        minutes=minutes,
-    )
-    for page in ui_pages(seen, lambda: core.config):
+    for page in ui_pages(core, seen, settings.config):
         pages.add(page)
     return pages
 
 
-def _minutes(core: Core, memory: ListMemory, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
+def minutes_of(core: Core, memory: ListMemory, lines: Callable[[], Iterable[AsyncSemaphore]]) -> Minutes:
     """Return the samples of the last minutes, from numbers that are kept anyway."""
     counters = core.counters
 

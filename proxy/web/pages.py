@@ -14,7 +14,7 @@ import orjson
 
 from proxy.config.config import Config
 from proxy.core.threads import in_thread
-from proxy.web.http.clients import WebClient
+from proxy.web.http.clients import Guard, WebClient
 from proxy.web.http.documents import Answer, Document, JsonRows, refusal
 from proxy.web.http.errors import JSON, TEXT
 from proxy.web.http.paths import values_in
@@ -95,9 +95,13 @@ class Page:
 
 
 class PageTable:
-    """The pages of this proxy; a page for GET also answers HEAD, and each path answers OPTIONS."""
+    """The pages of this proxy; a page for GET also answers HEAD, and each path answers OPTIONS.
 
-    def __init__(self, renderings: Renderings | None = None) -> None:
+    `guard` says who a client is, here and where its request is passed on; None if clients need not authenticate.
+    """
+
+    def __init__(self, guard: Guard | None = None, renderings: Renderings | None = None) -> None:
+        self.guard = guard
         self.renderings = renderings or Renderings()
         self._pages: list[Page] = []
 
@@ -112,7 +116,7 @@ class PageTable:
 
     def only(self, paths: Collection[str]) -> "PageTable":
         """Return a table of some of these pages, which are rendered once for both."""
-        table = PageTable(self.renderings)
+        table = PageTable(self.guard, self.renderings)
         table._pages = [page for page in self._pages if page.path in paths]
         return table
 
@@ -141,9 +145,10 @@ def own_pages(
     status_file: str,
     metrics_pieces: Callable[[], Iterable[bytes]],
     readiness: Readiness,
+    guard: Guard | None = None,
 ) -> PageTable:
     """Return the pages that every proxy has."""
-    table = PageTable()
+    table = PageTable(guard)
 
     async def make_metrics() -> Content:
         return Content(200, metrics_pieces())

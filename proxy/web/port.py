@@ -1,32 +1,24 @@
 """The web ports of a running proxy: build their parts, listen, close.
 
-Rule: `start_web` imports everything that needs aiohttp in a thread, because that takes longer than the rest of the
-start. A request on a web port delays Pulsar traffic by a few milliseconds at most.
+Rule: nothing that needs aiohttp is imported with this module: `proxy.app.proxy` imports it in a thread, because that
+takes longer than the rest of the start. A request on a web port delays Pulsar traffic by a few milliseconds at most.
 """
 
 import asyncio
-import importlib
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
 from proxy.config.core import Core
 from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.trusted_balancers import TrustedBalancers
-from proxy.net.write_watch import WriteLimits
 from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.reports import Reports
 from proxy.web.access_log import AccessLog
-from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.gate import Gate
-from proxy.web.forward.headers import extra_headers
-from proxy.web.forward.routes import RouteTable
-from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits, WebTargets
-from proxy.web.http.clients import Guard
+from proxy.web.forward.settings import METRICS_CONNECTIONS, WebLimits
 from proxy.web.pages import METRICS_PAGES, PageTable
 
 if TYPE_CHECKING:
@@ -34,73 +26,60 @@ if TYPE_CHECKING:
     from proxy.web.accept import HttpListener
     from proxy.web.connection import HttpServer
     from proxy.web.forward.reverse_proxy import ReverseProxy
-    from proxy.web.forward.websockets import WebSocketTunnels
     from proxy.web.server import Site
 
-_SLOW_IMPORTS: Final = (
-    "aiohttp.web", "prometheus_client", "proxy.web.server", "proxy.web.forward.reverse_proxy",
-    "proxy.web.forward.broker_client", "proxy.web.forward.websockets", "proxy.web.accept",
-)  # fmt: skip
 SHUTDOWN_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class WebParts:
-    """The parts of the proxy that the web ports use; `guard` is None if clients need not authenticate.
-
-    `lookups`: the ports that lookups over HTTP lead to. `tick` is called once a second, for numbers of the last
-    minutes.
-    """
-
-    core: Core
-    sockets: Sockets
-    memory: ListMemory
-    side: BrokerSide
-    reports: Reports
-    pages: PageTable
-    lookups: BrokerPorts
-    guard: Guard | None = None
-    tick: Callable[[float], None] = lambda now: None
 
 
 class WebPort:
     """The web server on `port` and `tls_port`, and that of `metrics_port`; each is None if it is not configured."""
 
-    def __init__(self, parts: WebParts) -> None:
-        self._parts = parts
-        self._loop, self._log = parts.core.loop, parts.core.log.of("web")
-        self._limits = WebLimits.of(parts.core.config)
-        self._gate = Gate(self._loop, self._limits.gate, self._rates, self._log)
+    def __init__(
+        self,
+        core: Core,
+        sockets: Sockets,
+        memory: ListMemory,
+        reports: Reports,
+        pages: PageTable,
+        reverse_proxy: "ReverseProxy | None",
+    ) -> None:
+        self._core = core
+        self._sockets = sockets
+        self._pages = pages
+        self._reverse_proxy = reverse_proxy
+        self._loop, self._log = core.loop, core.log.of("web")
+        self._names = reports.names
+        self._limits = WebLimits.of(core.config)
+        self._gate = Gate(core.loop, self._limits.gate, lambda: memory.writes.limits, self._log)
         self._listeners: list[HttpListener] = []
         self._servers: list[HttpServer] = []
-        self._proxy: ReverseProxy | None = None
         self._sites: list[Site] = []
         self._tls: TlsStreams | None = None
         self.port: int | None = None
         self.tls_port: int | None = None
         self.metrics_port: int | None = None
-        self.tick = parts.tick
 
     async def start(self) -> None:
         """Listen on the ports that are set; raises OSError if an address cannot be bound."""
-        parts, config = self._parts, self._parts.core.config
+        config = self._core.config
         hosts = config.web_addresses
         try:
             if config.web_service_port is not None or config.web_service_port_tls is not None:
                 # As in the Java proxy, the key turns off /metrics here, too; `metricsPort` has it all the same.
-                pages = parts.pages if config.enable_proxy_stats_endpoints else parts.pages.without("/metrics")
-                server = self._served(pages, self._limits, passes_on=True)
+                pages = self._pages if config.enable_proxy_stats_endpoints else self._pages.without("/metrics")
+                server = self._served(pages, self._limits, self._reverse_proxy)
                 if config.web_service_port is not None:
                     self.port = self._listen(server, self._limits, hosts, config.web_service_port, "webServicePort")
                 if config.web_service_port_tls is not None:
                     port, tls = config.web_service_port_tls, self._tls_streams()
                     self.tls_port = self._listen(server, self._limits, hosts, port, "webServicePortTls", tls)
-                parts.lookups.web_opened(self.port, self.tls_port)
+                if self._reverse_proxy is not None:
+                    self._reverse_proxy.web_opened(self.port, self.tls_port)
             if config.metrics_port is not None:
                 # Connections of its own: clients of the web ports never keep a probe or a monitor out.
                 small = self._limits.buffer_bytes // 2
                 limits = replace(self._limits, max_connections=METRICS_CONNECTIONS, send_buffer_bytes=small)
-                server = self._served(parts.pages.only(METRICS_PAGES), limits, passes_on=False)
+                server = self._served(self._pages.only(METRICS_PAGES), limits)
                 hosts = config.metrics_addresses
                 self.metrics_port = self._listen(server, limits, hosts, config.metrics_port, "metricsPort")
         except BaseException:
@@ -112,7 +91,7 @@ class WebPort:
         # Only a port with TLS needs this.
         from proxy.net.tls.streams import TlsStreams
 
-        core, sockets = self._parts.core, self._parts.sockets
+        core, sockets = self._core, self._sockets
         places, current = core.config.max_concurrent_tls_handshakes, sockets.tls_files.web
         self._tls = TlsStreams(
             core.loop, sockets.tls, sockets.shared, current, places, core.counters, core.log.of("net")
@@ -120,7 +99,7 @@ class WebPort:
         return self._tls
 
     def _log_ports(self) -> None:
-        config, log = self._parts.core.config, self._log
+        config, log = self._core.config, self._log
         host = ",".join(config.web_addresses)
         if self.port is not None:
             log.info("listening for http", host=host, web_port=self.port)
@@ -129,24 +108,14 @@ class WebPort:
         if self.metrics_port is not None:
             log.info("listening for metrics", host=",".join(config.metrics_addresses), metrics_port=self.metrics_port)
 
-    def _served(self, pages: PageTable, limits: WebLimits, *, passes_on: bool) -> "HttpServer":
-        """Return a server for some pages; `passes_on`: other requests go to brokers."""
+    def _served(self, pages: PageTable, limits: WebLimits, reverse_proxy: "ReverseProxy | None" = None) -> "HttpServer":
+        """Return a server for some pages; other requests go to brokers by the reverse proxy."""
         from proxy.web.server import Site
 
-        parts, config = self._parts, self._parts.core.config
-        extra = extra_headers(config.proxy_http_response_headers_json)
-        reverse_proxy, tunnels = self._passing_on() if passes_on else (None, None)
-        routes = RouteTable(WebTargets.of(config).extra if passes_on else ())
-        site = Site(
-            limits, pages, routes, self._gate, parts.core.counters,
-            AccessLog(self._log, self._loop, parts.reports.names), parts.sockets.hangup, guard=parts.guard,
-            guard_metrics=config.authenticate_metrics_endpoint,
-            forwarding_balancers=self._balancers(config.web_service_trust_x_forwarded_for),
-            loop_budget=parts.core.loop_budget, extra_headers=extra,
-            reverse_proxy=reverse_proxy, tunnels=tunnels,
-        )  # fmt: skip
+        access = AccessLog(self._log, self._loop, self._names)
+        site = Site(self._core, pages, self._gate, access, self._sockets.hangup, reverse_proxy)
         self._sites.append(site)
-        self._servers.append(site.server())
+        self._servers.append(site.server(limits))
         return self._servers[-1]
 
     def _listen(
@@ -160,12 +129,12 @@ class WebPort:
     ) -> int:
         from proxy.web.accept import BACKLOG, HttpListener, bound_buffers
 
-        parts = self._parts
-        prepare = partial(bound_buffers, limits=limits)
-        opened = parts.sockets.listening.listen(hosts, port, PortPurpose(key), BACKLOG, prepare)
+        core, prepare = self._core, partial(bound_buffers, limits=limits)
+        opened = self._sockets.listening.listen(hosts, port, PortPurpose(key), BACKLOG, prepare)
+        believed = TrustedBalancers(core.config.trusted_load_balancer_ip_addresses)
+        balancers = believed if core.config.web_service_ha_proxy_protocol_enabled else None
         for listening in opened:
-            balancers = self._balancers(parts.core.config.web_service_ha_proxy_protocol_enabled)
-            listener = HttpListener(server, parts.core.counters, limits, tls=tls, balancers=balancers)
+            listener = HttpListener(server, core.counters, limits, tls=tls, balancers=balancers)
             self._listeners.append(listener)
             listener.adopt(listening)
         return port_of(opened[0])
@@ -182,30 +151,14 @@ class WebPort:
         for server in self._servers:
             server.end_idle()
 
-    def _balancers(self, believed: bool) -> TrustedBalancers | None:
-        return TrustedBalancers(self._parts.core.config.trusted_load_balancer_ip_addresses) if believed else None
-
-    def _passing_on(self) -> "tuple[ReverseProxy | None, WebSocketTunnels | None]":
-        from proxy.web.forward.reverse_proxy import ReverseProxy
-        from proxy.web.forward.websockets import WebSocketTunnels
-
-        parts, core, side = self._parts, self._parts.core, self._parts.side
-        if not WebTargets.of(core.config).any:
-            return None, None
-        self._proxy = ReverseProxy(core, parts.memory, side, parts.reports, parts.lookups)
-        return self._proxy, WebSocketTunnels(core, side, self._proxy, parts.guard)
-
-    def _rates(self) -> WriteLimits:
-        return self._parts.memory.writes.limits
-
     def apply(self, limits: WebLimits) -> None:
         """Apply changed limits to new requests; requests in progress keep theirs."""
         self._limits = limits
         self._gate.apply(limits.gate)
-        if self._proxy is not None:
-            self._proxy.apply(limits)
+        if self._reverse_proxy is not None:
+            self._reverse_proxy.apply(limits)
         for site in self._sites:
-            site.limits = limits
+            site.apply(limits)
 
     async def close(self) -> None:
         """Stop listening and end all connections, within two seconds."""
@@ -215,19 +168,8 @@ class WebPort:
             await self._tls.close()
         for server in self._servers:
             await server.shutdown(SHUTDOWN_SECONDS)
-        await self._parts.pages.renderings.close()
-        if self._proxy is not None:
-            await self._proxy.close()
+        await self._pages.renderings.close()
+        if self._reverse_proxy is not None:
+            await self._reverse_proxy.close()
         # Transports close their sockets in the next iteration of the loop.
         await asyncio.sleep(0)
-
-
-async def start_web(parts: WebParts) -> WebPort:
-    """Import what needs aiohttp, then listen on the web ports; raises OSError if an address cannot be bound."""
-    loop = asyncio.get_running_loop()
-    with ThreadPoolExecutor(1) as importer:
-        for name in _SLOW_IMPORTS:
-            await loop.run_in_executor(importer, importlib.import_module, name)
-    port = WebPort(parts)
-    await port.start()
-    return port

@@ -13,26 +13,25 @@ from typing import TYPE_CHECKING, Final
 from aiohttp import web
 from multidict import CIMultiDict
 
+from proxy.config.core import Core
 from proxy.core.errors import DisconnectCause, ProxyError
-from proxy.core.loop_budget import LoopBudget
 from proxy.net.hangup import HangupWatcher
 from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.web.access_log import AccessEntry, AccessLog
 from proxy.web.connection import HEADER_REFUSAL, READ_AHEAD_BYTES, TOO_LARGE, HttpConnection, HttpServer
 from proxy.web.forward.gate import IN_WORK, Gate
-from proxy.web.forward.headers import Headers, finish
+from proxy.web.forward.headers import extra_headers, finish
 from proxy.web.forward.routes import BadPath, Destination, RouteTable, checked_segments
-from proxy.web.forward.settings import WebLimits
+from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.visits import Visit
-from proxy.web.http.clients import Guard, asks_on_loopback, certificate_of, client_of
+from proxy.web.forward.websockets import WebSocketTunnels
+from proxy.web.http.clients import asks_on_loopback, certificate_of, client_of
 from proxy.web.http.errors import JSON, REFUSED, HttpRefused, count_answer, retry_after
 from proxy.web.http.renderings import accepts_gzip
 from proxy.web.pages import SERVER_PAGE, Access, Page, PageAnswer, PageRequest, PageTable
 
 if TYPE_CHECKING:
-    from proxy.core.counters import Counters
     from proxy.web.forward.reverse_proxy import ReverseProxy
-    from proxy.web.forward.websockets import WebSocketTunnels
 
 IDLE_SECONDS: Final = 75.0  # above the usual scrape interval of 60 s; also the time for a request's headers
 MOST_HEADERS: Final = 100
@@ -46,45 +45,40 @@ _BUSY: Final = "too many requests are in progress, send it again later"
 
 
 class Site:
-    """Answers requests; `limits` may be replaced at any time."""
+    """Answers requests by own pages, and passes others on if there is a reverse proxy."""
 
     def __init__(
         self,
-        limits: WebLimits,
+        core: Core,
         pages: PageTable,
-        routes: RouteTable,
         gate: Gate,
-        counters: "Counters",
         access: AccessLog,
         hangup: HangupWatcher,
-        *,
-        guard: Guard | None,
-        guard_metrics: bool,
-        forwarding_balancers: TrustedBalancers | None,
-        loop_budget: LoopBudget,
-        extra_headers: Headers,
-        reverse_proxy: "ReverseProxy | None",
-        tunnels: "WebSocketTunnels | None",
+        reverse_proxy: "ReverseProxy | None" = None,
     ) -> None:
-        self.limits = limits
+        config = core.config
+        self._limits = WebLimits.of(config)
         self.pages = pages
-        self._routes = routes
         self._gate = gate
-        self._counters = counters
-        counters.show(IN_WORK, lambda: gate.in_work)
+        self._counters, self._loop_budget = core.counters, core.loop_budget
+        core.counters.show(IN_WORK, lambda: gate.in_work)
         self._access = access
         self._hangup = hangup
-        self._guard = guard
-        self._guard_metrics = guard_metrics
-        self._forwarding_balancers = forwarding_balancers
-        self._loop_budget = loop_budget
-        self._extra_headers = extra_headers
+        self._guard = pages.guard
+        self._guard_metrics = config.authenticate_metrics_endpoint
+        balancers = TrustedBalancers(config.trusted_load_balancer_ip_addresses)
+        self._forwarding_balancers = balancers if config.web_service_trust_x_forwarded_for else None
+        self._extra_headers = extra_headers(config.proxy_http_response_headers_json)
+        self._routes = RouteTable(() if reverse_proxy is None else WebTargets.of(config).extra)
         self._reverse_proxy = reverse_proxy
-        self._tunnels = tunnels
+        self._tunnels = None if reverse_proxy is None else WebSocketTunnels(core, reverse_proxy, pages.guard)
 
-    def server(self) -> HttpServer:
-        """Return a new server, whose connections this site answers."""
-        limits = self.limits
+    def apply(self, limits: WebLimits) -> None:
+        """Apply changed limits to new requests."""
+        self._limits = limits
+
+    def server(self, limits: WebLimits) -> HttpServer:
+        """Return a new server within `limits`, whose connections this site answers."""
         return HttpServer(
             self.answer, self._counters, self._loop_budget, limits.max_connections,
             handler_cancellation=True, access_log=None, keepalive_timeout=IDLE_SECONDS,
@@ -138,7 +132,7 @@ class Site:
         segments = self._checked(request)
         pages = self._pages_at(segments)
         page, values = pages.get(request.method, (None, {}))
-        rules = self.limits.origins
+        rules = self._limits.origins
         if page is None or page.access is not Access.ANYBODY:
             # Probes name whatever they like, and learn nothing.
             rules.check_host(request.headers)
@@ -214,7 +208,7 @@ class Site:
             return PageAnswer(b"")
         gzip = accepts_gzip(request.headers.get("Accept-Encoding", ""))
         try:
-            async with asyncio.timeout(self.limits.metrics_seconds):
+            async with asyncio.timeout(self._limits.metrics_seconds):
                 is_local = partial(asks_on_loopback, request, entry.client.accepted_from)
                 return await page.serve(PageRequest(entry.client, values, gzip, _query(request), is_local))
         except TimeoutError as error:

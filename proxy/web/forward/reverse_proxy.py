@@ -144,7 +144,7 @@ class ReverseProxy:
         self._loop, self._counters, self._loop_budget = loop, core.counters, core.loop_budget
         self._log = core.log.of("web")
         self._memory = memory
-        self._side = side
+        self.side = side
         # The ports that lookups over HTTP lead to.
         self._lookups = lookups
         self._extra_headers = extra_headers(config.proxy_http_response_headers_json)
@@ -174,6 +174,10 @@ class ReverseProxy:
         """Apply changed limits to new requests; requests in progress keep theirs."""
         self.limits = limits
         self._list_permits.apply(limits.most_asked_lists)
+
+    def web_opened(self, port: int | None, tls_port: int | None) -> None:
+        """Called when the web ports are open, which the answers to lookups name."""
+        self._lookups.web_opened(port, tls_port)
 
     async def close(self) -> None:
         """Close the connections to servers."""
@@ -258,7 +262,7 @@ class ReverseProxy:
         """
         if destination.to_third_party:
             return []
-        own, given = self._side.own, AUTHORIZATION in request.headers
+        own, given = self.side.own, AUTHORIZATION in request.headers
         if not websocket and destination.heeds_roles:
             return await identity_headers(own, client.role, has_authorization=given)
         if not _has_credentials(request):
@@ -355,7 +359,7 @@ class ReverseProxy:
         if exchange.trusted:
             headers.extend(exchange.identity_headers)
         elif exchange.has_own_credentials and not self._rules.is_third_party(url):
-            self._side.gate.withheld(str(url.origin()), "http")
+            self.side.gate.withheld(str(url.origin()), "http")
             raise HttpRefused(502, "the proxy does not know the broker that it was redirected to", "redirect")
         payload = None
         if exchange.body is not None:
@@ -383,7 +387,7 @@ class ReverseProxy:
     ) -> aiohttp.ClientResponse:
         """Ask a server when there is a connection; the place among its connections ends with the use of it."""
         exchange.connection = await self._place_for(exchange, url)
-        tls = self._side.tls_client
+        tls = self.side.tls_client
         try:
             if exchange.under_way is not None:
                 await exchange.under_way.may_ask()

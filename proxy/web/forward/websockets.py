@@ -22,7 +22,6 @@ from aiohttp import web
 from yarl import URL
 
 from proxy.brokers.dialer import connect_socket
-from proxy.brokers.side import BrokerSide
 from proxy.brokers.target import BrokerAddress, resolve
 from proxy.config.core import Core
 from proxy.core.errors import BrokerUnavailable, DisconnectCause, TargetRefused
@@ -92,9 +91,8 @@ class _FromClient:
 class WebSocketTunnels:
     """Opens tunnels to the servers of a reverse proxy's routes."""
 
-    def __init__(self, core: Core, side: BrokerSide, reverse_proxy: "ReverseProxy", guard: Guard | None = None) -> None:
+    def __init__(self, core: Core, reverse_proxy: "ReverseProxy", guard: Guard | None = None) -> None:
         self._counters, self._loop_budget = core.counters, core.loop_budget
-        self._side = side
         self._reverse_proxy = reverse_proxy
         self._guard = guard
         self._open_tunnels = _OpenTunnels(reverse_proxy.limits.max_tunnels)
@@ -181,7 +179,7 @@ class WebSocketTunnels:
         raise failure or BrokerUnavailable(f"{target} has no address")
 
     def _context(self, *, certificate: bool) -> ssl.SSLContext:
-        current = self._side.tls_client
+        current = self._reverse_proxy.side.tls_client
         return ssl.create_default_context() if current is None else current(certificate)
 
     async def _connect(

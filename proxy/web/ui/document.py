@@ -3,11 +3,11 @@
 Rule: viewers share one document a second, and its size is bounded. Secrets are hidden where the configuration is made.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 from typing import Any, Final
 
+from limiter.dual import AsyncDualMemoryLimiter
 from limiter.semaphore import AsyncSemaphore
 from proxy.auth.fairness_key import DisplayNames
 from proxy.web.ui.minutes import Minutes
@@ -23,31 +23,21 @@ _OF_TOP: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class UiSources:
-    """The parts of a proxy that the page shows."""
-
-    top: Callable[[], Mapping[str, Any]]
-    config: Callable[[], Mapping[str, object]]
-    budget_parts: Callable[[], Mapping[str, int]]
-    limiters: tuple[AsyncSemaphore, ...]
-    # Every line in which lists wait for the memory of these limiters.
-    lines: Callable[[], Iterable[AsyncSemaphore]]
-    names: DisplayNames
-    minutes: Minutes
-
-
-def ui_document(sources: UiSources) -> Mapping[str, object]:
-    """Return the numbers and names of this moment as JSON values."""
-    top = sources.top()
+def ui_document(
+    top: Mapping[str, Any],
+    budget_parts: Mapping[str, int],
+    limiter: AsyncDualMemoryLimiter,
+    lines: Iterable[AsyncSemaphore],
+    names: DisplayNames,
+    minutes: Minutes,
+) -> Mapping[str, object]:
+    """Return the numbers and names of this moment as JSON values; lists wait for memory in `lines`."""
     return {
         **{name: top[name] for name in _OF_TOP},
-        "budget_parts": dict(sources.budget_parts()),
-        "holders": {each.name: _holders(each, sources.names) for each in sources.limiters},
-        "waiters": list(
-            islice(chain.from_iterable(_waiters(each, sources.names) for each in sources.lines()), MOST_WAITERS)
-        ),
-        "minutes": sources.minutes.shown(),
+        "budget_parts": dict(budget_parts),
+        "holders": {each.name: _holders(each, names) for each in (limiter.heap, limiter.direct)},
+        "waiters": list(islice(chain.from_iterable(_waiters(each, names) for each in lines), MOST_WAITERS)),
+        "minutes": minutes.shown(),
     }
 
 

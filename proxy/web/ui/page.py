@@ -16,11 +16,11 @@ from typing import Final
 import orjson
 
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.version import VERSION
 from proxy.web.http.documents import refusal
 from proxy.web.http.errors import JSON
 from proxy.web.pages import Access, Page, PageAnswer, PageRequest
-from proxy.web.ui.document import UiSources, ui_document
 
 HTML: Final = "text/html; charset=utf-8"
 # For as long as this, viewers get the same document; and so many documents are given out in this time.
@@ -34,23 +34,25 @@ _ONLY_HERE: Final = (
 )
 
 
-def ui_pages(sources: UiSources, config: Callable[[], Config]) -> Iterator[Page]:
-    """Yield the pages."""
+def ui_pages(
+    core: Core, seen: Callable[[], Mapping[str, object]], configured: Callable[[], Mapping[str, object]]
+) -> Iterator[Page]:
+    """Yield the pages, with a document of what is seen now (`ui_document`) and one of what is configured."""
     page, policy = _page()
     html_headers = (
         _NO_STORE, ("Content-Security-Policy", policy), ("X-Content-Type-Options", "nosniff"),
         ("Referrer-Policy", "no-referrer"), ("X-Frame-Options", "DENY"),
     )  # fmt: skip
-    state, settings = _SharedDocument(lambda: ui_document(sources)), _SharedDocument(sources.config)
+    state, settings = _SharedDocument(seen), _SharedDocument(configured)
 
     async def html(_: PageRequest) -> PageAnswer:
         return PageAnswer(page, 200, HTML, html_headers)
 
     async def numbers(request: PageRequest) -> PageAnswer:
-        return _answer(request, config(), state)
+        return _answer(request, core.config, state)
 
     async def values(request: PageRequest) -> PageAnswer:
-        return _answer(request, config(), settings)
+        return _answer(request, core.config, settings)
 
     for path in ("/", "/ui"):
         yield Page("GET", path, html, Access.ANYBODY, "A page for people: memory, brokers, refusals, configuration.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import cast
 
+from proxy.app.web_side import reverse_proxy
 from proxy.auth.fairness_key import DisplayNames
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
@@ -19,7 +20,7 @@ from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.reports import Reports
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.pages import own_pages
-from proxy.web.port import WebParts, WebPort, start_web
+from proxy.web.port import WebPort
 from proxy.web.readiness import Readiness
 from tests.support.cores import core_of
 from tests.support.web.web_pages import Page, get, raw
@@ -30,8 +31,8 @@ class Running:
     """Web ports, and requests to the plain one."""
 
     port: WebPort
-    parts: WebParts
     readiness: Readiness
+    counters: Counters
 
     async def raw(self, request: bytes) -> bytes:
         assert self.port.port is not None
@@ -55,12 +56,12 @@ def config(**overrides: str) -> Config:
     return Config.load(overrides=given)
 
 
-def web_parts(
-    settings: Config, readiness: Readiness, hangup: HangupWatcher, render: Callable[[], bytes] = bytes
-) -> WebParts:
-    """Make everything that the web ports need, with books of its own."""
+def web_port(
+    settings: Config, counters: Counters, readiness: Readiness, hangup: HangupWatcher, render: Callable[[], bytes]
+) -> WebPort:
+    """Make the web ports and everything that they need."""
     loop = asyncio.get_running_loop()
-    core = core_of(config=settings, counters=Counters(lambda error, where: None), clock=loop.time)
+    core = core_of(config=settings, counters=counters, clock=loop.time)
     side = SimpleNamespace(
         web_validator=TargetValidator(("*",), ("*",), ("8080",)),
         gate=SimpleNamespace(withheld=lambda target, path: None),
@@ -72,15 +73,11 @@ def web_parts(
         advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
         tls_ports=False,
     )  # fmt: skip
-    return WebParts(
-        core,
-        cast(Sockets, SimpleNamespace(hangup=hangup, listening=ListeningSockets())),
-        ListMemory(core),
-        cast(BrokerSide, side),
-        Reports(core, DisplayNames()),
-        own_pages(settings.status_file_path, lambda: [render()], readiness),
-        lookups,
-    )
+    sockets = cast(Sockets, SimpleNamespace(hangup=hangup, listening=ListeningSockets()))
+    memory, reports = ListMemory(core), Reports(core, DisplayNames())
+    pages = own_pages(settings.status_file_path, lambda: [render()], readiness)
+    passes_on = reverse_proxy(core, memory, cast(BrokerSide, side), reports, lookups)
+    return WebPort(core, sockets, memory, reports, pages, passes_on)
 
 
 @asynccontextmanager
@@ -91,10 +88,11 @@ async def running(
     readiness, hangup = Readiness(), HangupWatcher(asyncio.get_running_loop())
     if ready:
         readiness.opened()
-    parts = web_parts(config(**overrides), readiness, hangup, render)
-    port = await start_web(parts)
+    counters = Counters(lambda error, where: None)
+    port = web_port(config(**overrides), counters, readiness, hangup, render)
+    await port.start()
     try:
-        yield Running(port, parts, readiness)
+        yield Running(port, readiness, counters)
     finally:
         await port.close()
         hangup.close()

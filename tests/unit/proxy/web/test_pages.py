@@ -75,7 +75,7 @@ async def test_a_peer_that_does_not_finish_its_request_is_closed_and_counted_as_
         await client.send(first_bytes)
         assert await client.rest() == b""
         client.close()
-        assert counted(server.parts.core.counters, "disconnects", DisconnectCause.IDLE) == 1
+        assert counted(server.counters, "disconnects", DisconnectCause.IDLE) == 1
 
 
 async def test_closing_ends_idle_connections_too() -> None:
