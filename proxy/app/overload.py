@@ -5,7 +5,6 @@ counted for clients that join while a throttle is enabled; those that joined bef
 """
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,6 @@ from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.process_memory import SYSTEM_PATHS
 from proxy.core.tasks import TaskScope
-from proxy.core.threads import NoThread, in_thread
 from proxy.overload.counters import OverloadCounters
 from proxy.relay.engines import RelayEngines
 from proxy.requests.topic_lists.memory import ListMemory
@@ -24,13 +22,12 @@ from proxy.telemetry.events.recorder import Recorder
 if TYPE_CHECKING:
     from proxy.overload.broker_questions import BrokerQuestions
     from proxy.overload.control import OverloadControl
-    from proxy.overload.parts import OverloadParts
     from proxy.overload.relay_weights import RelayWeights
     from proxy.overload.report import Record
-    from proxy.overload.samples import MemorySample, OwnerBytes
+    from proxy.overload.samples import OwnerBytes
     from proxy.overload.settings import OverloadSettings
+    from proxy.overload.signal_watch import SignalWatch
 
-READ_SECONDS: Final = 2.0
 NAME: Final = "overload"
 
 
@@ -85,7 +82,10 @@ class OverloadSwitch:
         show_overload(self._core.counters, self.counters)
         longest = settings.threshold.max_pause_seconds
         self._weights = RelayWeights(self._sessions.all_relays, self.counters, longest, self._engines.received_memory)
-        self.control = OverloadControl(self._core.loop, settings, self._parts(config))
+        # Without the extension no throttle can be enabled.
+        assert slots is not None
+        watch = self._watch(config, settings)
+        self.control = OverloadControl(self._core.loop, settings, watch, self._sessions.all_relays, slots)
         self.control.start(after=self._ended)
 
     async def tick(self, now: float) -> None:
@@ -123,30 +123,20 @@ class OverloadSwitch:
             if self._ended is control:
                 self._ended = None
 
-    def _parts(self, config: Config) -> "OverloadParts":
+    def _watch(self, config: Config, settings: "OverloadSettings") -> "SignalWatch":
         from proxy.overload.machine_memory import MachineMemory
-        from proxy.overload.parts import OverloadParts
+        from proxy.overload.own_memory import OwnMemory
+        from proxy.overload.report import ThrottleReport
+        from proxy.overload.signal_watch import SignalWatch
 
-        # Without the extension no throttle can be enabled.
-        assert self._engines.slots is not None
-        return OverloadParts(
-            relays=self._sessions.all_relays,
-            rates=self._engines.slots,
-            memory=MachineMemory(
-                is_sidecar=config.proxy_role == "sidecar",
-                socket_bytes=self._socket_bytes,
-                paths=self.memory_paths,
-            ),
-            brokers=_questions(config, self._side),
-            owners=self.owners,
-            off_loop=OneAtATime(self._core.clock).call,
-            counters=self.counters,
-            log=self._core.log.of("overload"),
-            record=_record(self._recorder),
+        machine = MachineMemory(
+            is_sidecar=config.proxy_role == "sidecar",
+            socket_bytes=lambda: sum(self._engines.weighed),
+            paths=self.memory_paths,
         )
-
-    def _socket_bytes(self) -> int:
-        return sum(self._engines.weighed)
+        memory = OwnMemory(machine, self.owners, self._core.clock)
+        report = ThrottleReport(self._core.log.of("overload"), _record(self._recorder))
+        return SignalWatch(settings, memory, _questions(config, self._side), self.counters, report)
 
     def owners(self) -> "OwnerBytes":
         """Return whose bytes the memory of relays and lists holds."""
@@ -172,42 +162,6 @@ def overload_settings(config: Config) -> "OverloadSettings | None":
     from proxy.overload.settings import OverloadSettings
 
     return OverloadSettings.of(config)
-
-
-class OneAtATime:
-    """Calls in a thread, one at a time: files of the kernel that never answer take no thread for each sample.
-
-    Such a file may have another in its place by now, so the next call is made after a while, each time twice as long.
-    """
-
-    __slots__ = ("_began", "_clock", "_running")
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._running = 0
-        self._began = 0.0
-
-    async def call(self, function: "Callable[[], MemorySample | None]") -> "MemorySample | None":
-        """Call a function in a thread; raise TimeoutError if it takes too long, or if the last call still does."""
-        now = self._clock()
-        if self._running and now - self._began < READ_SECONDS * 2**self._running:
-            raise TimeoutError("the last look at memory has not ended")
-        self._running += 1
-        self._began = now
-
-        def call() -> "MemorySample | None":
-            try:
-                return function()
-            finally:
-                self._running -= 1
-
-        try:
-            return await in_thread(call, NAME, READ_SECONDS)
-        except NoThread:
-            self._running -= 1
-            raise
-        except TimeoutError:
-            raise TimeoutError(f"no answer within {READ_SECONDS:g} s") from None
 
 
 def _questions(config: Config, side: BrokerSide) -> "BrokerQuestions | None":

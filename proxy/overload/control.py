@@ -8,22 +8,21 @@ loop (`slices.py`).
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from proxy.core.tasks import TaskScope
 from proxy.overload.adaptive import AdaptiveThrottle, RateDecision, Topic
 from proxy.overload.bounds import MOST_BACKLOGS
 from proxy.overload.counters import ControllerNumbers, TopicNumbers
-from proxy.overload.parts import OverloadParts
 from proxy.overload.pauses import PausedRelays
-from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import OTHER_TOPICS, Signals
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import SignalWatch
 from proxy.overload.slices import Largest, in_slices
 from proxy.overload.threshold import HARD, ThresholdThrottle
-from proxy.relay.topic_slots import RateCounts
+from proxy.relay.engine import Relay
+from proxy.relay.topic_slots import RateCounts, TopicSlots
 
 MOST_SHOWN: Final = 100
 # The topics whose backlog is asked for are chosen anew so often.
@@ -34,16 +33,15 @@ class OverloadControl:
     """Both throttles on one clock; `start` begins, `close` releases everybody."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, settings: OverloadSettings, parts: OverloadParts,
-        pick: Callable[[int], int] = random.randrange,
+        self, loop: asyncio.AbstractEventLoop, settings: OverloadSettings, watch: SignalWatch,
+        relays: Callable[[], Iterable[Relay]], rates: TopicSlots, pick: Callable[[int], int] = random.randrange,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._settings = settings
-        self._rates = parts.rates
-        self._counters = parts.counters
-        self._report = ThrottleReport(parts.log, parts.record)
-        self._watch = SignalWatch(settings, parts, self._report)
-        self._relays = PausedRelays(parts.relays, self._relay_failed)
+        self._rates = rates
+        self._watch = watch
+        self._counters, self._report = watch.counters, watch.report
+        self._relays = PausedRelays(relays, self._relay_failed)
         self._threshold = ThresholdThrottle(settings.threshold, pick)
         self._adaptive = AdaptiveThrottle(settings.adaptive)
         self._would_pause = 0

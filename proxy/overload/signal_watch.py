@@ -11,15 +11,19 @@ sample.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from proxy.brokers.admin_port import AdminRefused
 from proxy.core.tasks import TaskScope, spread
 from proxy.overload.broker_statistics import BrokerMemory
-from proxy.overload.parts import OverloadParts
+from proxy.overload.counters import OverloadCounters
+from proxy.overload.own_memory import OwnMemory
 from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import BacklogSample, MemoryMonitor, Signals
 from proxy.overload.settings import OverloadSettings
+
+if TYPE_CHECKING:
+    from proxy.overload.broker_questions import BrokerQuestions
 
 # The longest pauses between questions: metrics of brokers are large answers.
 BROKER_SECONDS: Final = 3.5
@@ -75,10 +79,21 @@ class LastKnown(Generic[V]):
 class SignalWatch:
     """The signals in force."""
 
-    def __init__(self, settings: OverloadSettings, parts: OverloadParts, report: ThrottleReport) -> None:
+    def __init__(
+        self,
+        settings: OverloadSettings,
+        memory: OwnMemory,
+        brokers: "BrokerQuestions | None",
+        counters: OverloadCounters,
+        report: ThrottleReport,
+    ) -> None:
         self._settings = settings
-        self._parts = parts
-        self._report = report
+        self._memory = memory
+        # None without web services of brokers.
+        self._brokers = brokers
+        # What the controllers count and tell, too.
+        self.counters = counters
+        self.report = report
         self._monitor = MemoryMonitor(settings.threshold.marks)
         self._own = LastKnown[Signals](FAILURES_KEPT)
         self._of_brokers = LastKnown[BrokerMemory](FAILURES_KEPT)
@@ -109,11 +124,8 @@ class SignalWatch:
         return self.signals
 
     async def _own_memory(self, now: float) -> None:
-        parts = self._parts
         try:
-            sample = await parts.off_loop(parts.memory.read)
-            assert sample is not None
-            found = self._monitor.take(sample, parts.owners())
+            found = self._monitor.take(await self._memory.read(), self._memory.owners())
         except Exception as error:
             self._failed(now, "proxy", error)
             self._own.failed("")
@@ -121,16 +133,16 @@ class SignalWatch:
         self._own.took(now, "", found)
         if found.proxy_ratio is None or not self._monitor.trim_is_due(found.proxy_ratio):
             return
-        parts.counters.trims += 1
+        self.counters.trims += 1
         try:
-            await parts.off_loop(parts.memory.trim)
+            await self._memory.trim()
         except Exception as error:
             # A trim that fails, or takes too long, costs no sample.
-            self._report.not_trimmed(now, error)
+            self.report.not_trimmed(now, error)
 
     async def ask_brokers(self, now: float) -> None:
         """Ask each broker for its memory."""
-        brokers, settings, failed = self._parts.brokers, self._settings, dict[str, Exception]()
+        brokers, settings, failed = self._brokers, self._settings, dict[str, Exception]()
         if brokers is None or not settings.watches_brokers:
             return
         for url in brokers.urls:
@@ -153,7 +165,7 @@ class SignalWatch:
             self._of_brokers.keep(())
             if not self._is_refused:
                 self._is_refused = True
-                self._report.refused(next(reversed(failed.values())))
+                self.report.refused(next(reversed(failed.values())))
             return
         for url, why in failed.items():
             self._failed(now, "brokers", why)
@@ -162,7 +174,7 @@ class SignalWatch:
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
         self._backlogs.forget_old(now)
-        brokers, topic = self._parts.brokers, next(iter(self._topics), None)
+        brokers, topic = self._brokers, next(iter(self._topics), None)
         if brokers is None or topic is None:
             return
         self._topics[topic] = self._topics.pop(topic)
@@ -182,12 +194,12 @@ class SignalWatch:
         self._backlogs.keep(wanted)
 
     def _failed(self, now: float, signal: str, error: Exception) -> None:
-        self._parts.counters.signal_failures[signal] += 1
-        self._report.unreadable(now, signal, error)
+        self.counters.signal_failures[signal] += 1
+        self.report.unreadable(now, signal, error)
 
     def start(self, scope: TaskScope, clock: Callable[[], float]) -> None:
         """Ask brokers, if there are any, until the scope is cancelled."""
-        if self._parts.brokers is not None:
+        if self._brokers is not None:
             scope.start(_repeated(self.ask_brokers, clock, BROKER_SECONDS))
             scope.start(_repeated(self.ask_backlog, clock, BACKLOG_SECONDS))
 

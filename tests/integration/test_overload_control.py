@@ -28,7 +28,7 @@ METRICS = [{"metrics": {"jvm_heap_used": 5, "jvm_max_memory": 10}}]
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give questions and looks at memory the time of this machine."""
     monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(3.0))
-    monkeypatch.setattr("proxy.app.overload.READ_SECONDS", patient(2.0))
+    monkeypatch.setattr("proxy.overload.own_memory.READ_SECONDS", patient(2.0))
 
 
 def names(stage: Stage) -> set[str]:

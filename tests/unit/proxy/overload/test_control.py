@@ -13,9 +13,10 @@ from proxy.config.config import Config
 from proxy.core.log import open_log
 from proxy.overload.control import OverloadControl
 from proxy.overload.counters import OverloadCounters
-from proxy.overload.parts import OverloadParts
+from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
+from proxy.overload.signal_watch import SignalWatch
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
 from proxy.relay.topic_slots import OTHER, Begin, RateCounts, SlotSample
 from tests.support.loops.loops import run_without_sockets
@@ -86,12 +87,14 @@ class FakeMemory:
     def __init__(self) -> None:
         self.ratio: float | Exception = 0.1
 
-    def read(self) -> MemorySample:
+    owners = OwnerBytes
+
+    async def read(self) -> MemorySample:
         if isinstance(self.ratio, Exception):
             raise self.ratio
         return MemorySample("test", int(self.ratio * LIMIT), LIMIT)
 
-    def trim(self) -> None:
+    async def trim(self) -> None:
         """Return nothing to the system."""
 
 
@@ -125,19 +128,15 @@ class Stage:
         self.counters = OverloadCounters()
         self.events: list[Mapping[str, object]] = []
         self._file = io.BytesIO()
+        report = ThrottleReport(open_log("info", "json", self._file), self.events.append)
         # Of fakes.
-        parts: Any = OverloadParts
-        self.control = OverloadControl(
-            asyncio.get_running_loop(), settings(**keys),
-            parts(
-                lambda: self.relays, self.rates, self.memory, self.brokers, OwnerBytes, self._off_loop, self.counters,
-                open_log("info", "json", self._file), self.events.append,
-            ),
-            pick=lambda _: 0,
+        watch: Any = SignalWatch
+        control: Any = OverloadControl
+        chosen = settings(**keys)
+        self.control: OverloadControl = control(
+            asyncio.get_running_loop(), chosen, watch(chosen, self.memory, self.brokers, self.counters, report),
+            lambda: self.relays, self.rates, pick=lambda _: 0,
         )  # fmt: skip
-
-    async def _off_loop(self, function: Callable[[], MemorySample | None]) -> MemorySample | None:
-        return function()
 
     @property
     def lines(self) -> list[dict[str, Any]]:

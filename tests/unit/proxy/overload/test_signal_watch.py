@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from proxy.app.overload import OneAtATime
 from proxy.brokers.admin_port import AdminUnavailable
 from proxy.core.threads import NoThread
+from proxy.overload.own_memory import OneAtATime
 from proxy.overload.samples import BrokerSample, MemorySample
 from proxy.overload.signal_watch import LastKnown
 from proxy.relay.topic_slots import SlotSample
@@ -90,7 +90,7 @@ def test_q11_unreadable_signal_keeps_its_value_for_five_samples_and_is_counted()
 
 def test_trim_that_fails_delays_no_pause() -> None:
     async def act(stage: Stage) -> None:
-        def trim() -> None:
+        async def trim() -> None:
             raise TimeoutError("no answer within 2 s")
 
         stage.memory.trim = trim  # type: ignore[method-assign]
@@ -177,7 +177,7 @@ def test_topics_are_asked_for_in_turn() -> None:
 
 
 async def test_files_that_never_answer_take_one_thread_and_not_one_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.app.overload.READ_SECONDS", 0.01)
+    monkeypatch.setattr("proxy.overload.own_memory.READ_SECONDS", 0.01)
     reads, goes_on = 0, threading.Event()
 
     def hangs() -> MemorySample:
