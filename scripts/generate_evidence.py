@@ -286,13 +286,13 @@ def weights() -> Iterator[str]:
         ("stopped-consumers", "relays", "500 consumers that stop reading, with the kernel's sockets"),
     ):
         check = load(name)["checks"][0]
-        got, most = in_bytes(check["got"]), in_bytes(check["required"])
-        yield f"| {budget} | {words} (`{name}`) | {got} each | {most} |"
+        got, allowed = in_bytes(check["got"]), in_bytes(check["required"])
+        yield f"| {budget} | {words} (`{name}`) | {got} each | {allowed} |"
     yield f"| queues | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {QUEUED_WAITER_BYTES} B |"
     for row, found in load("real-broker")["rows"].items():
         if "grown_bytes" in found:
-            grown, most = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
-            yield f"| {row} lists | {found['title']}, 4.3 MB each (`real-broker`) | {grown} more | {most} |"
+            grown, promised = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
+            yield f"| {row} lists | {found['title']}, 4.3 MB each (`real-broker`) | {grown} more | {promised} |"
 
 
 def overload() -> Iterator[str]:
