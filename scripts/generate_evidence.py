@@ -15,7 +15,7 @@ from benchmarks.ladder.results import FLOODS, load
 from benchmarks.ladder.rows import MIB, Scenario
 from benchmarks.ladder.scenarios import LIST_BYTES, SCENARIOS
 from benchmarks.ladder.verdict import FAULTS, GROWN
-from proxy.app.memory.budget import AUTHENTICATION_BYTES, IDLE_PROCESS_BYTES, QUEUED_WAITER_BYTES
+from proxy.app.memory.budget import AUTHENTICATION_BYTES, IDLE_PROCESS_BYTES, REQUEST_BYTES
 from scripts.generated import ROOT, placed
 
 Json = Mapping[str, Any]
@@ -288,7 +288,8 @@ def weights() -> Iterator[str]:
         check = load(name)["checks"][0]
         got, allowed = in_bytes(check["got"]), in_bytes(check["required"])
         yield f"| {budget} | {words} (`{name}`) | {got} each | {allowed} |"
-    yield f"| queues | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {QUEUED_WAITER_BYTES} B |"
+    most = in_bytes(REQUEST_BYTES)
+    yield f"| part of a request | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {most} |"
     for row, found in load("real-broker")["rows"].items():
         if "grown_bytes" in found:
             grown, promised = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
