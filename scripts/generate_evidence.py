@@ -15,7 +15,7 @@ from benchmarks.ladder.results import FLOODS, load
 from benchmarks.ladder.rows import MIB, Scenario
 from benchmarks.ladder.scenarios import LIST_BYTES, SCENARIOS
 from benchmarks.ladder.verdict import FAULTS, GROWN
-from proxy.app.memory.budget import IDLE_PROCESS_BYTES, QUEUED_WAITER_BYTES
+from proxy.app.memory.budget import AUTHENTICATION_BYTES, IDLE_PROCESS_BYTES, REQUEST_BYTES
 from scripts.generated import ROOT, placed
 
 Json = Mapping[str, Any]
@@ -275,21 +275,25 @@ def weights() -> Iterator[str]:
     yield "|---|---|--:|--:|"
     waiter = load("limiter")["bytes_a_waiter"]
     waiting = f"{waiter['waiter']:,.0f} B; {waiter['waiter_and_suspended_acquire']:,.0f} B"
-    for name, words in (("idle", "without clients"), ("own-token-storm", "without clients, which come with tokens")):
+    for name, words, most in (
+        ("idle", "without clients", IDLE_PROCESS_BYTES),
+        ("own-token-storm", "without clients, which come with tokens", IDLE_PROCESS_BYTES + AUTHENTICATION_BYTES),
+    ):
         resting = amount(figure(load(name), OURS, "idle_rss_bytes"), "idle_rss_bytes")
-        yield f"| process at rest | {words} (`{name}`) | {resting} | {in_bytes(IDLE_PROCESS_BYTES)} |"
+        yield f"| process at rest | {words} (`{name}`) | {resting} | {in_bytes(most)} |"
     for name, budget, words in (
         ("idle", "at rest", "3,000 more lookup-mode clients"),
         ("stopped-consumers", "relays", "500 consumers that stop reading, with the kernel's sockets"),
     ):
         check = load(name)["checks"][0]
-        got, most = in_bytes(check["got"]), in_bytes(check["required"])
-        yield f"| {budget} | {words} (`{name}`) | {got} each | {most} |"
-    yield f"| queues | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {QUEUED_WAITER_BYTES} B |"
+        got, allowed = in_bytes(check["got"]), in_bytes(check["required"])
+        yield f"| {budget} | {words} (`{name}`) | {got} each | {allowed} |"
+    most = in_bytes(REQUEST_BYTES)
+    yield f"| part of a request | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {most} |"
     for row, found in load("real-broker")["rows"].items():
         if "grown_bytes" in found:
-            grown, most = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
-            yield f"| {row} lists | {found['title']}, 4.3 MB each (`real-broker`) | {grown} more | {most} |"
+            grown, promised = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
+            yield f"| {row} lists | {found['title']}, 4.3 MB each (`real-broker`) | {grown} more | {promised} |"
 
 
 def overload() -> Iterator[str]:

@@ -9,7 +9,9 @@ once and in their order: a connection that has no question left is closed for th
 """
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -28,6 +30,7 @@ from proxy.brokers.discovery import Brokers
 from proxy.brokers.request import BrokerRequest
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
+from proxy.config.values import BROKER_RECEIVE_TIMES
 from proxy.core.counters import Counters, counter_by, gauge_by
 from proxy.core.errors import (
     BrokerNotReady,
@@ -51,6 +54,9 @@ from proxy.net.transport import SharedReadBuffer
 
 # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
 CONNECTIONS_A_KEY: Final = 2
+# This part of all connections have the large receive buffer: lists are quicker with it, but hundreds of brokers,
+# principals or purposes at once would hold a gigabyte in the kernel while memory for answers is short.
+LARGE_BUFFERS_OF: Final = 3
 CONNECTIONS: Final = gauge_by("state", "broker_connections", "Request connections to brokers by state.")
 OPEN_FAILURES: Final = counter_by(
     "cause", "broker_open_failures", "Request connections to brokers that could not be opened, by cause."
@@ -77,12 +83,15 @@ class PoolKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PoolLimits:
-    """How many connections there may be, their clocks, and how long a challenge may take to be answered."""
+    """How many connections there may be, their clocks, how long a challenge may take to be answered, and the receive
+    buffer of those that have not the large one (0: all have it).
+    """
 
     total: int
     clocks: BrokerClocks
     challenge_seconds: float = 60.0
     per_key: int = CONNECTIONS_A_KEY
+    small_receive_bytes: int = 0
 
     @classmethod
     def of(cls, config: Config) -> Self:
@@ -91,6 +100,7 @@ class PoolLimits:
             total=config.broker_connections_total,
             clocks=BrokerClocks.of(config),
             challenge_seconds=config.authentication_refresh_check_seconds,
+            small_receive_bytes=config.broker_receive_bytes // BROKER_RECEIVE_TIMES,
         )
 
 
@@ -427,7 +437,11 @@ class BrokerPool:
             raise ended
         checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)
+        # Who may have the large buffer counts in `size` until it ends, so there are never more than this part.
+        large = self.size <= self._limits.total // LARGE_BUFFERS_OF
         connection = await self._dialer.connect(checked, partial(self._new_connection, connect_frame))
+        if not large and self._limits.small_receive_bytes:
+            _narrow(connection, self._limits.small_receive_bytes)
         try:
             async with asyncio.timeout(self._dialer.timeout_seconds):
                 await connection.ready
@@ -507,6 +521,12 @@ class BrokerPool:
         self._keys[connection] = key
         self._wake(key)
         self._serve_line()
+
+
+def _narrow(connection: BrokerConnection, size: int) -> None:
+    # A connection that has ended meanwhile needs no bound.
+    with suppress(OSError, AttributeError):
+        connection.own_socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:

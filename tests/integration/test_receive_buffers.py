@@ -98,3 +98,11 @@ async def test_request_connections_have_four_times_what_clients_may_have() -> No
         stage.change(clientSocketSendBufferBytes=50_000)
         await client.topics(namespace(0))
         assert set(towards(stage.broker.port).values()) == {200_000, 400_000}
+
+
+async def test_beyond_a_third_of_all_request_connections_have_once_what_clients_may_have() -> None:
+    async with staged(clientSocketSendBufferBytes=25_000, brokerConnectionsTotal=5) as stage:
+        client = await stage.connected()
+        await client.lookup(TOPIC)
+        await client.topics(namespace(0))
+        assert sorted(towards(stage.broker.port).values()) == [50_000, 200_000]

@@ -15,6 +15,7 @@ from proxy.app.memory import nodes
 from proxy.app.metrics.counters import BudgetLine
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.auth.kept_credentials import FREE_BYTES
+from proxy.brokers.pool import LARGE_BUFFERS_OF
 from proxy.clients.large_frames import LARGE_FRAME_COPIES, MAX_HANDSHAKE_FRAME_BYTES
 from proxy.clients.services import SHARE_PART
 from proxy.config.config import Config
@@ -42,8 +43,12 @@ from proxy.web.forward.settings import METRICS_CONNECTIONS, TUNNELS_PART, WINDOW
 
 MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
+# What reads tokens, certificates and names of clients: measured, 71 MiB at rest, 75 with TLS, HTTP and an event log.
+AUTHENTICATION_BYTES: Final = 12 * MIB
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
+# Receive buffers of brokers, in units of the small one: all have that, and a part the large one. The kernel doubles.
+RECEIVE_TIMES: Final = 2 * (1 + (BROKER_RECEIVE_TIMES - 1) // LARGE_BUFFERS_OF)
 # Sessions of TLS (measured: 3.8 KB of a client; 8.1 KB towards a broker with three RSA certificates of 4,096 bits).
 CLIENT_SESSION_BYTES: Final = 4 * 1024
 BROKER_SESSION_BYTES: Final = 8 * 1024
@@ -70,10 +75,9 @@ LOOP_TLS_BYTES: Final = 256 * 1024
 UNFINISHED_BYTES: Final = 8 * 1024
 # The progress records of a client with unread answers: six marks of four numbers, and their containers.
 WRITER_BYTES: Final = 1536
-# Entry, future and task of a waiter whose key nobody else has: 726 B measured.
-QUEUED_WAITER_BYTES: Final = 768
 # Task, clock and decoded request that a broker does not answer: 6.0 KB measured of a list that nobody shares, 5.6 of a
-# schema, 2.6 of one of many equal lists, 1.8 of a lookup.
+# schema, 2.6 of one of many equal lists, 1.8 of a lookup. A request that waits for memory waits in one place at a time:
+# its waiter, 726 B measured, is part of these.
 REQUEST_BYTES: Final = 6656
 # The same for a frame of 4 KiB full of properties, the largest decoded: 22.3 KB measured. So decoding takes four times
 # the bytes of a command.
@@ -225,9 +229,11 @@ _LISTS_ON_DISK: Final = Line(
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
 )  # fmt: skip
 _PROCESS_LINES: Final = (
-    Line("process", "process at rest", "", (Part(IDLE_PROCESS_BYTES),), Load.REST),
+    Line("process", "process at rest", "",
+         (Part(IDLE_PROCESS_BYTES),
+          Part(AUTHENTICATION_BYTES, when=(Is(Config.authentication_enabled, "true"),))), Load.REST),
     Line("metrics_export", "export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
-)
+)  # fmt: skip
 _TOPIC_LIST_LINES: Final = (
     Line(nodes.HEAP.label, "decoded topic lists", _HEAP.name, (Part(MIB, (_HEAP,)),), Load.STORM),
     Line(nodes.DIRECT.label, "encoded topic lists", _DIRECT.name, (Part(MIB, (_DIRECT,)),), Load.STORM),
@@ -300,8 +306,9 @@ _CONNECTION_LINES: Final = (
     Line("broker_connections", "broker connections", _BROKERS.name,
          (Part(BROKER_CONNECTION_BYTES, (_BROKERS,)),
           Part(TLS_BROKER_BYTES, (_BROKERS,), (_BROKER_TLS,)),
-          Part(2 * BROKER_RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes)),
-          Part(2 * BROKER_RECEIVE_BYTES, (_BROKERS,), (Is(Config.client_socket_send_buffer_bytes, "0"),))), Load.STORM),
+          Part(RECEIVE_TIMES, (_BROKERS, Config.client_socket_send_buffer_bytes)),
+          Part(RECEIVE_TIMES * BROKER_RECEIVE_BYTES // BROKER_RECEIVE_TIMES, (_BROKERS,),
+               (Is(Config.client_socket_send_buffer_bytes, "0"),))), Load.STORM),
     # Counted only if the log is on: nothing is allocated before.
     Line("relay_log", "relayed commands that are shown", Config.proxy_log_level.name,
          (Part(NAMES_BYTES, when=(Is(Config.proxy_log_level, "0", holds=False),)),
@@ -321,10 +328,6 @@ _REQUEST_LINES: Final = (
           Part(FEW_WAITING * WAITING_LIST_BYTES, (_CLIENTS,)),
           Part(WAITING_RECORD_BYTES // CROWDED_SHARE, (_REQUESTS,), (_EVENT_LOG,)),
           Part(FEW_WAITING * WAITING_RECORD_BYTES, (_CLIENTS,), (_EVENT_LOG,))), Load.STORM),
-    Line("queues", "queues", "...PermitsAcquireQueueSize",
-         (Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_heap_mem_size_permits_acquire_queue_size,)),
-          Part(QUEUED_WAITER_BYTES, (Config.max_topic_list_in_flight_direct_mem_size_permits_acquire_queue_size,))),
-         Load.STORM),
     Line("fairness_debts", "keys that owe", Config.topic_list_fairness.name,
          (Part(SHARED_SEMAPHORES * MOST_DEBTORS * DEBTOR_BYTES,
                when=(Is(Config.topic_list_fairness, "fifo", holds=False),)),)),
