@@ -118,4 +118,5 @@ def _date(us: int) -> date:
 
 
 def _shown(us: int | None, otherwise: str) -> str:
-    return otherwise if us is None else (_EPOCH + timedelta(microseconds=us)).isoformat()
+    # As other times of a page; `30d` ago has microseconds.
+    return otherwise if us is None else f"{_EPOCH + timedelta(microseconds=us):%Y-%m-%d %H:%M:%S} UTC"

@@ -90,7 +90,7 @@ def gather(spark: SparkSession, common: CommonSettings, period: Period = ALWAYS)
         )
     time = Period(period.since_us, period.until_us)
     words = "" if time == ALWAYS else str(time)
-    return Facts(overview, over_time(events, overview.clock), found, advised, words)
+    return Facts(overview, over_time(events, overview), found, advised, words)
 
 
 def _first(order: str, most: int) -> Callable[[DataFrame], DataFrame]:
@@ -158,15 +158,17 @@ def overview_of(events: DataFrame, common: CommonSettings) -> Overview | None:
     return Overview(clock=clock, cluster=clusters[0], heap_limit=heap, direct_limit=direct, **figures)
 
 
-def over_time(events: DataFrame, clock: Clock) -> Recorded:
+def over_time(events: DataFrame, overview: Overview) -> Recorded:
     """Return memory, waits and endings by bin, peaks, and the waits of the whole time."""
+    clock = overview.clock
     reason = timeline.reason().alias("reason")
     lists = events.where(is_list()).groupBy(
         timeline.bin_of(clock).alias("bin"), reason, bucket(memory_wait()).alias("bucket")
     )
     counted = lists.agg(F.count("*").alias("requests")).toPandas()
     held = {who: peak.held_bytes for who, peak in peaks(events).items()}
-    whole = _quantiles(counted)
+    # The middle of a bucket may be above all that is in it.
+    whole = {what: min(us, overview.longest_wait_us) for what, us in _quantiles(counted).items()}
     return Recorded(
         _memory(events, clock), _waits(counted, clock), _endings(counted), held, whole.get("p50"), whole.get("p99")
     )

@@ -116,6 +116,8 @@ def test_a_page_is_of_one_cluster_which_must_be_said_where_there_are_several(
     facts = gather(spark, where, Period(cluster="west"))
     assert (facts.overview.cluster, facts.overview.requests, facts.overview.proxies) == ("west", 1, 1)
     said = json.loads(as_json(facts))
+    # The longest wait there was, though its bucket is wider.
+    assert said["memory_wait_p99_us"] == 9
     requests = [
         (row["name"], row["value"], row["share"]) for row in said["rankings"] if row["dimension"] == "namespace"
     ]

@@ -29,6 +29,11 @@ def test_period_without_options_is_all_time() -> None:
     assert str(given()) == "the beginning to the end"
 
 
+def test_a_period_is_shown_in_seconds_of_utc() -> None:
+    since = given("--since", "2026-01-01T13:00:00.25+01:00")
+    assert str(since) == "2026-01-01 12:00:00 UTC to the end"
+
+
 @pytest.mark.parametrize("words", [("--since", "today"), ("--since", "2026-01-02", "--until", "2026-01-02")])
 def test_what_is_no_period_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(PipelineError, match="--since") as raised:
