@@ -16,7 +16,6 @@ from proxy.clients.accepting import Accepting
 from proxy.clients.clock import ExpiryQueue, Wheel
 from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog, Ended
 from proxy.clients.newcomers import Newcomers
-from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
@@ -29,9 +28,10 @@ from proxy.core.registry import Registry
 from proxy.relay.engine import Relay
 
 if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
     from proxy.net.tls.arrivals import Arrival
 
-Session: TypeAlias = "ClientSession | Relay | Arrival"
+Session: TypeAlias = "ClientConnection | Relay | Arrival"
 # Random variation of the maximum age, so that clients that came together do not come back together.
 AGE_JITTER: Final = 0.1
 # A client that is still busy this long after its maximum age is closed anyway.
@@ -131,15 +131,15 @@ class Sessions:
         self._per_network: KeySizes[str] = KeySizes()
         # Fixed: after a live change everybody who is connected would have to be counted anew.
         self._ipv6_bits = limits.ipv6_bits
-        self._newcomers: Newcomers[ClientSession | Arrival] = Newcomers()
+        self._newcomers: Newcomers[ClientConnection | Arrival] = Newcomers()
         self._crowds = self._newcomers.crowds
         # Where relays come from and lead to.
         self.relay_origins = self._newcomers.relays
-        self._handshaking: dict[ClientSession | Arrival, float] = {}
+        self._handshaking: dict[ClientConnection | Arrival, float] = {}
         # Clients whose CONNECT is accepted and that have no relay yet, for the connection log.
-        self._joining: set[ClientSession] = set()
+        self._joining: set[ClientConnection] = set()
         client_period, relay_period = _periods(limits)
-        self._clients: Wheel[ClientSession | Arrival] = Wheel(client_period)
+        self._clients: Wheel[ClientConnection | Arrival] = Wheel(client_period)
         # A session is a relay because `became_relay` brought it, whatever engine made the relay.
         self._relays: Wheel[Relay] = Wheel(relay_period)
         self._watched: Wheel[Session] = Wheel(limits.credentials_seconds)
@@ -239,7 +239,7 @@ class Sessions:
         """Return whether a client whose address is not known yet may find a place although there is none."""
         return self._newcomers.may_come and not self.accepting.paused
 
-    def add(self, session: "ClientSession | Arrival", since: float) -> None:
+    def add(self, session: "ClientConnection | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters[ACCEPTED].value += 1
         self.registry.add(session, since)
@@ -258,11 +258,11 @@ class Sessions:
 
     # --- reports of connections -------------------------------------------------------------------
 
-    def credentials_came(self, session: ClientSession) -> None:
+    def credentials_came(self, session: "ClientConnection") -> None:
         """Take note that the client is not silent: it waits for the check of its credentials."""
         self._crowds.checked(session, self._loop.time())
 
-    def handshake_done(self, session: ClientSession) -> None:
+    def handshake_done(self, session: "ClientConnection") -> None:
         """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
         now = self._loop.time()
@@ -274,7 +274,7 @@ class Sessions:
                 self._joining.add(session)
             self._connection_log.connected(entry.id, session, mode, now)
 
-    def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
+    def became_client(self, arrival: "Arrival", client: "ClientConnection") -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
@@ -290,11 +290,11 @@ class Sessions:
         self._crowds.add(client, address, accepted)
         self._handshaking[client] = accepted
 
-    def ended(self, session: "ClientSession | Arrival", cause: DisconnectCause) -> None:
+    def ended(self, session: "ClientConnection | Arrival", cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
         self._remove(session, cause, session.name, session.detail)
 
-    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
+    def became_relay(self, session: "ClientConnection", relay: Relay, is_known: Callable[[], bool]) -> None:
         """Replace a client connection by its relay; `is_known` tells whether a known broker is at its other end."""
         self._handshaking.pop(session, None)
         self._joining.discard(session)
@@ -349,7 +349,7 @@ class Sessions:
             if session in self._aged:
                 yield partial(self._look, session, partial(session.retire, now >= deadline))
 
-    def _overdue(self, now: float) -> "Iterator[ClientSession | Arrival]":
+    def _overdue(self, now: float) -> "Iterator[ClientConnection | Arrival]":
         # Look at all: the order is not by time, since a client is added again after its TLS handshake.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)
@@ -405,7 +405,7 @@ class Sessions:
 
         A request that is still on its way is lost in any case: no close can tell the client before it sends.
         """
-        client = cast("ClientSession", session)
+        client = cast("ClientConnection", session)
         if session in self._handshaking or not client.in_lookup_mode:
             return False
         return not client.idle_since_asked() or client.unread_bytes() > 0
@@ -446,7 +446,7 @@ class Sessions:
         address = self._addresses.pop(session, None)
         if address is None:
             return None
-        client, relay = cast("ClientSession", session), cast("Relay", session)
+        client, relay = cast("ClientConnection", session), cast("Relay", session)
         mode = RELAY if session in self._relays else LOOKUP
         if session in self._handshaking or session in self._joining:
             mode = HANDSHAKE

@@ -451,7 +451,7 @@ class Output:
         """End the connection because of an exception of its own."""
         self._endpoint.crashed(error)
 
-    # --- for the send buffer (send_buffers.BufferedOutput) --------------------------------------------------
+    # --- for the send buffer --------------------------------------------------
 
     def own_socket(self) -> Any:
         """Return the connection's socket; None if that is gone."""
