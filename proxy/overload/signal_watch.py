@@ -130,8 +130,8 @@ class SignalWatch:
 
     async def ask_brokers(self, now: float) -> None:
         """Ask each broker for its memory."""
-        brokers, settings, failed = self._parts.brokers, self._settings, dict[str, Exception]()
-        if brokers is None or not settings.watches_brokers:
+        brokers, failed = self._parts.brokers, dict[str, Exception]()
+        if brokers is None or not self._settings.watches_brokers:
             return
         for url in brokers.urls:
             try:
@@ -140,7 +140,7 @@ class SignalWatch:
                 # The frames of its traceback have the answer, and would be kept until garbage is collected.
                 failed[url] = error.with_traceback(None)
                 continue
-            if settings is not self._settings:
+            if not self._settings.watches_brokers:
                 # The question was under way when a key was changed: its answer would stay for good.
                 return
             memory = self._of_brokers.values.get(url) or BrokerMemory()
