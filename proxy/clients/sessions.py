@@ -181,8 +181,8 @@ class Sessions:
         client_period, relay_period = _periods(limits)
         self._clients = self._clients.resized(client_period)
         self._relays = self._relays.resized(relay_period)
-        for relay in list(self._relays):
-            self._look(relay, partial(relay.set_read_timeout, limits.read_timeout_seconds))
+        for relay in self._relays:
+            relay.traffic.read_timeout_seconds = limits.read_timeout_seconds
         for client in list(self._clients):
             self._look(client, client.limits_changed)
 
@@ -395,9 +395,11 @@ class Sessions:
             await _a_few_a_turn(partial(self._abort, session, DisconnectCause.SHUTDOWN) for session in there)
 
     def _close_if_idle(self, session: Session, lingers: bool) -> None:
-        if self.finish_handshakes and session in self._handshaking:
+        # A drain waits for relays: a relayed client may always be in the middle of a frame.
+        if session in self._relays or (self.finish_handshakes and session in self._handshaking):
             return
-        if session in self._addresses and not session.busy and not (lingers and self._asks_on(session)):
+        client = cast("ClientConnection | Arrival", session)
+        if session in self._addresses and not client.busy and not (lingers and self._asks_on(session)):
             self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))
 
     def _asks_on(self, session: Session) -> bool:

@@ -130,8 +130,8 @@ class SignalWatch:
 
     async def ask_brokers(self, now: float) -> None:
         """Ask each broker for its memory."""
-        brokers, failed = self._parts.brokers, dict[str, Exception]()
-        if brokers is None or not self._settings.watches_brokers:
+        brokers, settings, failed = self._parts.brokers, self._settings, dict[str, Exception]()
+        if brokers is None or not settings.watches_brokers:
             return
         for url in brokers.urls:
             try:

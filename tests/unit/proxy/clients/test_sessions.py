@@ -25,6 +25,7 @@ from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
 from proxy.relay.native_engine import NativeRelay
 from proxy.relay.relay_crowds import QUIET_SECONDS
+from proxy.relay.traffic import RelayTraffic
 from tests.support.clients.list_clients import turns
 from tests.support.cores import core_of
 from tests.support.loops.loops import virtual
@@ -80,20 +81,17 @@ class FakeClient:
 class FakeRelay(NativeRelay):
     """A relay without sockets."""
 
-    __slots__ = ("_book", "end", "read_timeouts", "ticks")
+    __slots__ = ("_book", "end", "ticks")
 
     def __init__(self, book: "Book") -> None:
         self._book = book
         self.ticks: list[float] = []
-        self.read_timeouts: list[float] = []
+        self.traffic = RelayTraffic(book.counters, 0.0, 60.0)
         self.end: str | None = None
         self.detail = ""
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
-
-    def set_read_timeout(self, seconds: float) -> None:
-        self.read_timeouts.append(seconds)
 
     def close(self, cause: DisconnectCause) -> None:
         raise AssertionError("a relay is busy and never closed by a drain")
@@ -303,7 +301,7 @@ class TestChangedLimits:
         for second in range(5):
             await book.sessions.tick(book.loop.time() + second)
         assert (len(client.ticks), client.limit_changes) == (1, 1)
-        assert (len(relay.ticks), relay.read_timeouts) == (1, [20.0])
+        assert (len(relay.ticks), relay.traffic.read_timeout_seconds) == (1, 20.0)
 
 
 class TestDrain:
