@@ -121,7 +121,7 @@ def _periods(limits: SessionLimits) -> tuple[int, int]:
 class Sessions:
     """All client connections, from accept to end."""
 
-    def __init__(self, core: Core, limits: SessionLimits, connection_log: ConnectionLog | None = None) -> None:
+    def __init__(self, core: Core, limits: SessionLimits, connection_log: ConnectionLog) -> None:
         self._loop = core.loop
         self._counters = core.counters
         self._log = core.log.of("clients")
@@ -254,7 +254,7 @@ class Sessions:
     @property
     def logs_connections(self) -> bool:
         """Return whether connections have lines in the connection log."""
-        return self._connection_log is not None and self._connection_log.active
+        return self._connection_log.active
 
     # --- reports of connections -------------------------------------------------------------------
 
@@ -268,7 +268,6 @@ class Sessions:
         now = self._loop.time()
         self._crowds.connected(session, now)
         if self.logs_connections and (entry := self.registry.entry_of(session)) is not None:
-            assert self._connection_log is not None
             mode = LOOKUP if session.in_lookup_mode else RELAY
             if mode is RELAY:
                 self._joining.add(session)
@@ -435,7 +434,6 @@ class Sessions:
         self._counters.disconnected(cause)
         self.log_end(cause, client or ended.address, detail)
         if self.logs_connections:
-            assert self._connection_log is not None
             try:
                 self._connection_log.ended(session, ended, cause, self._loop.time())
             except Exception as error:

@@ -112,7 +112,7 @@ class NativeRelay:
         # Whether watch frames are asked about; decided when the relay begins.
         self.scanned = engine.watch.enabled
         # So is whether the messages of the client are counted.
-        self.counted = engine.slots is not None and engine.slots.enabled
+        self.counted = engine.slots.enabled
         self._drips: set[tuple[Direction, bool]] = set()
         self.traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
         self._first = (b"", b"")
@@ -328,7 +328,7 @@ class NativeRelay:
     def _assign_slot(self, generation: int) -> None:
         pairs, slots = self._engine.pairs, self._engine.slots
         topic = pairs.take_topic(self.pair, generation)
-        if topic is None or slots is None:
+        if topic is None:
             return
         slot = slots.slot_of(topic, self._order.network)
         pairs.assign(self.pair, generation, slot)
@@ -434,9 +434,9 @@ class NativeEngine:
         bodies: Pump,
         log: Logger,
         on_died: Callable[[int], None],
-        slots: TopicSlots | None = None,
-        relay_log: RelayLog | None = None,
-        pool_bytes: int = 0,
+        slots: TopicSlots,
+        relay_log: RelayLog,
+        pool_bytes: int,
     ) -> None:
         self.loop = loop
         self.counters = counters
@@ -509,8 +509,7 @@ class NativeEngine:
 
     def _logged(self, relay: NativeRelay) -> LoggedCommands | None:
         """Return what takes the commands of a relay that begins now; None if nothing is logged."""
-        log = self._relay_log
-        tap = None if log is None else log.tap(relay.client_name, relay.broker_name)
+        tap = self._relay_log.tap(relay.client_name, relay.broker_name)
         if tap is None:
             return None
         return LoggedCommands(self.pairs.make_tap(), tap, self.loop_budget, relay.order.network, self.counters)

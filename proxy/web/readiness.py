@@ -5,7 +5,6 @@ would take every proxy away from its clients, and nobody would tell these what i
 """
 
 from collections.abc import Callable
-from time import monotonic
 
 from proxy.brokers.discovery import Brokers
 from proxy.clients.accepting import Accepting
@@ -16,11 +15,10 @@ class Readiness:
 
     __slots__ = ("_accepting", "_brokers", "_clock", "_waits_until", "draining", "listening", "stuck")
 
-    def __init__(self, clock: Callable[[], float] = monotonic, accepting: Accepting | None = None) -> None:
+    def __init__(self, clock: Callable[[], float], accepting: Accepting) -> None:
         self._clock = clock
         self._brokers: Brokers | None = None
         self._waits_until = 0.0
-        # None: nobody can pause.
         self._accepting = accepting
         self.listening = False
         self.draining = False
@@ -39,7 +37,7 @@ class Readiness:
             return "draining"
         if not self.listening:
             return "not listening yet"
-        if self._accepting is not None and self._accepting.paused:
+        if self._accepting.paused:
             return "paused by an operator (pulsar-proxy admin resume)"
         if self._brokers is not None and self._clock() < self._waits_until and self._brokers.unproven:
             return "no broker is known to be up yet (readinessBrokerWaitMillis)"

@@ -119,9 +119,9 @@ class Book:
         limits = SessionLimits(
             total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds, ipv6_bits=ipv6_bits
         )
-        self.sessions = Sessions(
-            core_of(counters=self.counters, log=open_log("debug", "json", self._file)), limits, connection_log
-        )
+        log = open_log("debug", "json", self._file)
+        connection_log = connection_log or ConnectionLog(log, str, 0.0)
+        self.sessions = Sessions(core_of(counters=self.counters, log=log), limits, connection_log)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)
