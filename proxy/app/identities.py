@@ -96,7 +96,6 @@ def _authenticator(core: Core) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
     from proxy.auth.authenticator import AuthContext
     from proxy.auth.providers.registry import build_authenticator
-    from proxy.auth.settings import AuthenticationSettings
     from proxy.auth.signature_turns import SignatureTurns
 
     context = AuthContext(
@@ -107,4 +106,4 @@ def _authenticator(core: Core) -> "Authenticator":
         crashed=lambda error: core.counters.internal_error(error, "authentication"),
         turns=SignatureTurns(core.loop, core.loop_budget),
     )
-    return build_authenticator(AuthenticationSettings.of(core.config), context)
+    return build_authenticator(core.config.authentication_providers, core.config, context)

@@ -8,7 +8,7 @@ import asyncio
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.app.identities import missing_secret
@@ -16,7 +16,6 @@ from proxy.app.processors import usable_processors
 from proxy.auth.authenticator import AuthContext
 from proxy.auth.failures import SettingFault
 from proxy.auth.providers.registry import build_authenticator
-from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config, ConfigError
 from proxy.config.sources import COMMAND_LINE
 from proxy.core.counters import Counters
@@ -49,7 +48,7 @@ def start_faults(config: Config) -> list[StartFault]:
 
 def _faults(config: Config) -> Iterator[SettingFault]:
     if config.authentication_enabled:
-        yield from _of_providers(AuthenticationSettings.of(config))
+        yield from _of_providers(config)
     if (missing := missing_secret(config)) is not None:
         yield missing
     if config.admin_api_address:
@@ -87,15 +86,15 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
         yield SettingFault(Config.event_log_directory.name, problem)
 
 
-def _of_providers(settings: AuthenticationSettings) -> Iterator[SettingFault]:
+def _of_providers(config: Config) -> Iterator[SettingFault]:
     """Yield the faults of each provider, built alone: building all would report only the first fault."""
     loop = asyncio.new_event_loop()
     context = AuthContext(loop, time.time, Counters(), open_log("error", "json"), lambda error: None)
-    alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
+    alone: list[tuple[str, ...]] = [(name,) for name in config.authentication_providers] or [()]
     try:
         for providers in alone:
             try:
-                build_authenticator(replace(settings, providers=providers), context)
+                build_authenticator(providers, config, context)
             except SettingFault as fault:
                 yield fault
     finally:

@@ -13,9 +13,9 @@ from typing import Any, Final, Protocol
 from limiter.clock import Clock
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
-from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
+from proxy.config.config import Config
 from proxy.core.counters import Counters, Declared, Number, Numbers, counter_by
 from proxy.core.log import Logger
 from proxy.core.public_causes import PublicCause
@@ -101,13 +101,13 @@ class Authenticator:
     def __init__(
         self,
         providers: Sequence[Provider],
-        settings: AuthenticationSettings,
+        config: Config,
         context: AuthContext,
         tasks: TaskScope,
     ) -> None:
         self._providers = tuple(providers)
-        self._anonymous_role = settings.anonymous_role
-        self._anonymous_for_unknown_methods = settings.anonymous_for_unknown_methods
+        self._anonymous_role = config.anonymous_user_role
+        self._anonymous_for_unknown_methods = config.anonymous_user_role_for_unknown_methods
         self._counters = context.counters
         self._log = context.log
         self._tasks = tasks

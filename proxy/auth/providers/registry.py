@@ -4,12 +4,13 @@ An unknown provider stops the start: ignoring it silently would lock clients out
 are imported, because their libraries take longer than the rest of the start.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from proxy.auth.authenticator import AuthContext, Authenticator, Provider
 from proxy.auth.failures import SettingFault
 from proxy.auth.roles import is_role
-from proxy.auth.settings import AuthenticationSettings
+from proxy.config.config import Config
 from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 
@@ -22,19 +23,20 @@ _NAMES: Final = {
 }
 
 
-def build_authenticator(settings: AuthenticationSettings, context: AuthContext) -> Authenticator:
-    """Build the providers in their order and read their files; raise SettingFault."""
-    names = [_short_name(name) for name in settings.providers]
-    if not names and not settings.anonymous_role:
+def build_authenticator(providers: Sequence[str], config: Config, context: AuthContext) -> Authenticator:
+    """Build these providers in their order and read their files; raise SettingFault."""
+    names = [_short_name(name) for name in providers]
+    anonymous_role = config.anonymous_user_role
+    if not names and not anonymous_role:
         raise SettingFault(
             "authenticationProviders", f"expected at least one of {_expected()}, because authenticationEnabled=true"
         )
-    if settings.anonymous_role and not is_role(settings.anonymous_role):
+    if anonymous_role and not is_role(anonymous_role):
         expected = "expected printable text of at most 1,024 characters, no blank at an end"
         raise SettingFault("anonymousUserRole", expected)
     tasks = TaskScope(context.crashed)
-    providers = [_make(name, settings, context, tasks) for name in dict.fromkeys(names)]
-    return Authenticator(providers, settings, context, tasks)
+    made = [_make(name, config, context, tasks) for name in dict.fromkeys(names)]
+    return Authenticator(made, config, context, tasks)
 
 
 def _short_name(name: str) -> str:
@@ -48,19 +50,19 @@ def _expected() -> str:
     return ", ".join(f"{short} ({name})" for name, short in _NAMES.items())
 
 
-def _make(name: str, settings: AuthenticationSettings, context: AuthContext, tasks: TaskScope) -> Provider:
+def _make(name: str, config: Config, context: AuthContext, tasks: TaskScope) -> Provider:
     if name == "token":
         from proxy.auth.providers.token import TokenProvider
 
-        return TokenProvider(settings.token, context.now, context.turns)
+        return TokenProvider(config, context.now, context.turns)
     if name == "openid":
         from proxy.auth.providers.openid import OpenIdProvider
 
-        return OpenIdProvider(settings.openid, tasks.start, context.now, context.clock.time, context.turns)
+        return OpenIdProvider(config, tasks.start, context.now, context.clock.time, context.turns)
     if name == "basic":
         from proxy.auth.providers.basic import BasicProvider
 
-        return BasicProvider(settings.basic_conf, context.clock, settings.checks_at_once)
+        return BasicProvider(config.basic_auth_conf, context.clock, config.password_threads)
     from proxy.auth.providers.certificate import CertificateProvider
 
     return CertificateProvider()
