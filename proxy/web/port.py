@@ -201,7 +201,9 @@ class WebPort:
         if not targets.any:
             return None, None
         hosts = hosts_of(targets.urls)
-        self._client = open_client(self._limits, hosts, side.web_validator, targets.dns_seconds, core.loop_budget)
+        self._client = open_client(
+            self._limits, hosts, side.web_validator, core.config.broker_dns_ttl_seconds, core.loop_budget
+        )
         list_permits = TopicListPermits(
             direct, memory.unproven.shares, memory.fairness_keys, parts.reports.refusals, parts.reports.usage,
             core.counters, core.loop, self._limits.most_asked_lists, parts.reports.recorder,

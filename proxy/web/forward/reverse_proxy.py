@@ -23,6 +23,7 @@ from yarl import URL
 from limiter.clock import Clock
 from proxy.auth.fairness_key import FairnessKeys
 from proxy.auth.own.broker_credentials import BrokerCredentials
+from proxy.config.sources import ReverseProxyRoute
 from proxy.core.counters import Counters
 from proxy.core.errors import OWN_FAULTS, DisconnectCause
 from proxy.core.log import LinePace, Logger
@@ -54,7 +55,7 @@ from proxy.web.forward.own_credentials import (
 from proxy.web.forward.places import Place
 from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
-from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
+from proxy.web.forward.routes import Care, Destination, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
@@ -167,7 +168,7 @@ class ReverseProxy:
     def servers(self, destination: Destination) -> tuple[Upstreams, str]:
         """Return the servers of a destination and their configuration key; raises HttpRefused without servers."""
         group = destination.servers
-        if isinstance(group, ExtraRoute):
+        if isinstance(group, ReverseProxyRoute):
             return self._extra[group], f"httpReverseProxy.{group.name}.proxyTo"
         if group is Group.FUNCTION_WORKERS and self._workers is not None:
             return self._workers, _KEYS[group]

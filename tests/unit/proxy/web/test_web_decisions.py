@@ -7,6 +7,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
+from proxy.config.sources import ReverseProxyRoute
 from proxy.core.log import open_log
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.gate import Gate, GateLimits
@@ -17,7 +18,6 @@ from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import (
     Care,
     Destination,
-    ExtraRoute,
     Group,
     RouteTable,
     checked_segments,
@@ -79,7 +79,7 @@ def test_extra_headers_that_no_answer_may_have_are_faults(text: str) -> None:
 
 # --- paths ----------------------------------------------------------------------------------------
 
-ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/extra/deep", "http://y")))
+ROUTES = RouteTable((ReverseProxyRoute("a", "/extra", "http://x"), ReverseProxyRoute("b", "/extra/deep", "http://y")))
 
 
 @pytest.mark.parametrize(
