@@ -5,7 +5,8 @@
 Nobody imports `proxy`.
 
 Inside `proxy` and `pipeline`, a room imports the rooms before it only, and a folder of a room of `proxy` those before
-it in `SUB_ROOMS`; no modules import each other in a circle; imports for type checking count.
+it in `SUB_ROOMS`; imports for type checking count. No modules import each other in a circle; within one folder a part
+may name its owner's type, which it calls back anyway.
 
 What makes a future, a timer or a queue for itself, and not by the parts that are there for it, stands in a list.
 
@@ -20,6 +21,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 
@@ -239,8 +241,18 @@ def arrows_between_folders(importer: str, tree: ast.Module) -> list[str]:
 
 
 def imports_of_ours(name: str, tree: ast.Module, known: Set[str]) -> set[str]:
-    """Return the modules in `known` that `tree` imports, by itself or a name out of them, type checking included."""
-    return ({*modules_imported(tree)} & known) - {name}
+    """Return the modules in `known` that `tree` imports at run time, by itself or a name out of them.
+
+    Rooms and folders count what is imported for types, too: so a circle of types is one within a folder.
+    """
+    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    for_types = {id(statement) for block in blocks for statement in block.body}
+    at_run_time = ast.Module([node for node in ast.walk(tree) if _imports(node) and id(node) not in for_types], [])
+    return ({*modules_imported(at_run_time)} & known) - {name}
+
+
+def _imports(node: ast.AST) -> TypeGuard[ast.stmt]:
+    return isinstance(node, ast.Import | ast.ImportFrom)
 
 
 def lone_tasks(tree: ast.Module, loops: frozenset[str] = LOOPS) -> list[int]:
@@ -416,6 +428,12 @@ def test_law_finds_arrows_between_folders(importer: str, code: str, up: list[str
     assert arrows_between_folders(importer, ast.parse(code)) == up
 
 
-def test_imports_for_type_checking_close_a_circle() -> None:
+def test_imports_for_type_checking_point_up_but_close_no_circle() -> None:
     code = ast.parse("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from proxy.app import proxy")
+    assert imports_of_ours("proxy.app.x", code, {"proxy.app.proxy"}) == set()
+    assert arrows_up("proxy.core.log", code) == ["proxy.app", "proxy.app.proxy"]
+
+
+def test_law_finds_what_a_function_imports() -> None:
+    code = ast.parse("def f():\n    from proxy.app import proxy")
     assert imports_of_ours("proxy.app.x", code, {"proxy.app.proxy"}) == {"proxy.app.proxy"}

@@ -95,8 +95,7 @@ def missing_secret(config: Config) -> SettingFault | None:
 def _authenticator(core: Core) -> "Authenticator":
     # Only a proxy whose clients authenticate needs these.
     from proxy.auth.providers.registry import build_authenticator
-    from proxy.auth.settings import AuthenticationSettings
     from proxy.auth.signature_turns import SignatureTurns
 
     turns = SignatureTurns(core.loop, core.loop_budget)
-    return build_authenticator(AuthenticationSettings.of(core.config), core, turns=turns)
+    return build_authenticator(core.config.authentication_providers, core, turns=turns)

@@ -7,14 +7,13 @@ or broker is contacted. `proxy.net.tls.files.check` checks certificates.
 import asyncio
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from proxy.app.identities import missing_secret
 from proxy.app.processors import usable_processors
 from proxy.auth.failures import SettingFault
 from proxy.auth.providers.registry import build_authenticator
-from proxy.auth.settings import AuthenticationSettings
 from proxy.config.config import Config, ConfigError
 from proxy.config.core import Core
 from proxy.config.sources import COMMAND_LINE
@@ -89,13 +88,13 @@ def _of_events(config: Config) -> Iterator[SettingFault]:
 
 def _of_providers(config: Config) -> Iterator[SettingFault]:
     """Yield the faults of each provider, built alone: building all would report only the first fault."""
-    settings, loop = AuthenticationSettings.of(config), asyncio.new_event_loop()
+    loop = asyncio.new_event_loop()
     core = Core(loop, config, Counters(), open_log("error", "json"), LoopBudget(loop, loop.time))
-    alone: list[tuple[str, ...]] = [(name,) for name in settings.providers] or [()]
+    alone: list[tuple[str, ...]] = [(name,) for name in config.authentication_providers] or [()]
     try:
         for providers in alone:
             try:
-                build_authenticator(replace(settings, providers=providers), core)
+                build_authenticator(providers, core)
             except SettingFault as fault:
                 yield fault
     finally:

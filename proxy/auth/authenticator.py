@@ -11,7 +11,6 @@ from typing import Any, Final, Protocol
 
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
-from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.sources import Watched
 from proxy.config.core import Core
 from proxy.core.counters import Declared, Number, Numbers, counter_by
@@ -83,13 +82,12 @@ class Authenticator:
     def __init__(
         self,
         providers: Sequence[Provider],
-        settings: AuthenticationSettings,
         core: Core,
         tasks: TaskScope,
     ) -> None:
         self._providers = tuple(providers)
-        self._anonymous_role = settings.anonymous_role
-        self._anonymous_for_unknown_methods = settings.anonymous_for_unknown_methods
+        self._anonymous_role = core.config.anonymous_user_role
+        self._anonymous_for_unknown_methods = core.config.anonymous_user_role_for_unknown_methods
         self._counters = core.counters
         self._log = core.log.of("auth")
         self._tasks = tasks

@@ -23,15 +23,13 @@ from proxy.clients.handshake import ClientHandshake
 from proxy.clients.large_frames import MAX_HANDSHAKE_FRAME_BYTES, UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.requests import REFUSED, REQUESTS, ClientRequests, refusal
 from proxy.clients.services import ClientServices
-from proxy.clients.session import Hold
-from proxy.clients.turns import TurnTaker
 from proxy.core.errors import METHOD_BYTES, DisconnectCause, strangers_cause
 from proxy.core.tasks import TaskScope, call_each, do_nothing
 from proxy.net.output import Output
 from proxy.net.transport import DISSOLVE_SECONDS, LEFT_TO_THE_KERNEL_BYTES, SMALL_READ_BYTES, peer_name
+from proxy.requests.client import Client, Hold
 from proxy.requests.lookups import LEAST_OUTSTANDING
 
-FRAME_HEADROOM_BYTES: Final = 10 * 1024
 _KEEP_ALIVES: Final = frozenset({CommandType.PING.value, CommandType.PONG.value})
 _NAMES: Final = {kind.value: kind.name for kind in CommandType}
 # The offset of a command's type in a frame: after two lengths and the tag of the field.
@@ -43,7 +41,7 @@ READ_SECONDS: Final = 0.00005
 UNANSWERED_BURST_SECONDS: Final = 1.0
 
 
-class ClientConnection(TurnTaker):
+class ClientConnection(Client):
     """Speak Pulsar's protocol with one client."""
 
     __slots__ = (
@@ -61,10 +59,6 @@ class ClientConnection(TurnTaker):
         "_state",
         "_unanswered_until",
         "client_address",
-        "client_version",
-        "name",
-        "output",
-        "principal",
         "received_bytes",
         "target",
     )
@@ -83,28 +77,15 @@ class ClientConnection(TurnTaker):
         # On a port that belongs to one broker: clients that look up by HTTP name none in their CONNECT.
         self.target = target
         self.output = Output(self, services.direct, services.writes)
+        self.max_frame_bytes = services.limits.max_answer_bytes
         # The text of a network is one for all its connections; each accepted socket brings a text of its own.
         self.client_address = self.network if self.network == client_address else client_address
-        self.name = client_address
-        self.client_version: str | None = None
         self.received_bytes = 0
-        # Without authentication all clients are one principal.
-        self.principal: Hashable = None
         self._requests = ClientRequests(self, services.requests)
         self._large = LargeFrames(self, services, self._decoder, self._state)
         self._handshake = ClientHandshake(self, services, self._decoder, self._state, self._large)
 
-    # --- for the services (requests.client.ClientView) -----------------------------------------
-
-    @property
-    def max_frame_bytes(self) -> int:
-        """Return the size of the largest frame that a Pulsar client accepts under `maxMessageSize`."""
-        return self._services.limits.max_message_bytes + FRAME_HEADROOM_BYTES
-
-    @property
-    def gone(self) -> bool:
-        """Return whether the connection has ended."""
-        return self.cause is not None
+    # --- for its handshake and its requests --------------------------------------------------------
 
     @property
     def scope(self) -> TaskScope:
@@ -131,7 +112,7 @@ class ClientConnection(TurnTaker):
         """Return whether requests are under way, frames unsent, or a broker is asked to take the client."""
         if self._state.state is State.CONNECTING_TO_BROKER:
             return True
-        return self._requests.outstanding > 0 or self.output.pending_bytes > 0
+        return self.outstanding > 0 or self.output.pending_bytes > 0
 
     @property
     def connected(self) -> bool:
@@ -142,11 +123,6 @@ class ClientConnection(TurnTaker):
     def in_lookup_mode(self) -> bool:
         """Return whether the client's requests are served here."""
         return self._state.state is State.LOOKUP
-
-    @property
-    def outstanding(self) -> int:
-        """Count the requests that have no answer yet."""
-        return self._requests.outstanding
 
     @property
     def held_bytes(self) -> int:
@@ -479,8 +455,7 @@ class ClientConnection(TurnTaker):
     @property
     def _has_enough(self) -> bool:
         """Return whether the client must not be read: enough requests are outstanding, or enough lists wait."""
-        requests, services = self._requests, self._services
-        outstanding = requests.outstanding
-        if requests.enough_waits or outstanding >= services.limits.max_outstanding:
+        services, outstanding = self._services, self.outstanding
+        if self._requests.enough_waits or outstanding >= services.limits.max_outstanding:
             return True
         return outstanding >= LEAST_OUTSTANDING and services.requests.lookups.enough_for_one(outstanding)

@@ -8,15 +8,15 @@ line says how many were left out before it. No line has credentials, and princip
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, cast
 
-from proxy.clients.session import ClientSession
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LineRate, Logger
 from proxy.relay.engine import Direction, Relay
 
 if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
     from proxy.net.tls.arrivals import Arrival
 
-Session: TypeAlias = "ClientSession | Relay | Arrival"
+Session: TypeAlias = "ClientConnection | Relay | Arrival"
 CONNECTED: Final = "client connected"
 ENDED: Final = "connection ended"
 HANDSHAKE: Final = "handshake"
@@ -60,7 +60,7 @@ class ConnectionLog:
         """Return whether the connection with this id is logged."""
         return number * _SPREAD % _NUMBERS < self._below
 
-    def connected(self, number: int, client: ClientSession, mode: str, now: float) -> None:
+    def connected(self, number: int, client: "ClientConnection", mode: str, now: float) -> None:
         """Write the line of an accepted CONNECT; in the mode `relay` a broker is connected next."""
         if self.logs(number) and self._rate.due(now):
             self._write(CONNECTED, number, client.name, client.principal, client.client_version, mode)
@@ -80,7 +80,7 @@ class ConnectionLog:
             }
             self._write(ENDED, ended.number, relay.client_name, relay.principal, None, RELAY, **more)
             return
-        client = cast("ClientSession | Arrival", session)
+        client = cast("ClientConnection | Arrival", session)
         if client.output is not None:
             more |= {"bytes_from_client": client.received_bytes, "bytes_to_client": client.output.sent_bytes}
             version = client.client_version

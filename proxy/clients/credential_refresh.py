@@ -10,17 +10,20 @@ The rules here are those of lookup mode. A relay whose broker does not get the c
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from protocol import commands
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.client_authentication import ClientAuthentication, code_of
 from proxy.auth.client_credentials import ClientCredentials, Look
 from proxy.auth.identity import AuthData, AuthenticationFailed, Principal
-from proxy.clients.session import ClientSession
 from proxy.core.addresses import host_network
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import authentication_text
 from proxy.core.tasks import TaskScope
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
 
 
 class ClientRefresh:
@@ -38,7 +41,7 @@ class ClientRefresh:
 
     def __init__(
         self,
-        client: ClientSession,
+        client: "ClientConnection",
         authentication: ClientAuthentication,
         credentials: ClientCredentials,
         scope: TaskScope,

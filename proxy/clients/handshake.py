@@ -8,6 +8,7 @@ be any host that the client names and may never answer, only the few fields are 
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -20,7 +21,6 @@ from proxy.auth.identity import AuthenticationFailed, Principal
 from proxy.clients.credential_refresh import ClientRefresh
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import ClientServices
-from proxy.clients.session import ClientSession, Hold
 from proxy.core.addresses import host_network, host_site
 from proxy.core.errors import ConnectionClosed, DisconnectCause
 from proxy.core.public_causes import PROXY_VERSION_TEXT, TARGET_TEXT, authentication_text, target_text
@@ -28,8 +28,12 @@ from proxy.core.tasks import do_nothing
 from proxy.core.version import SERVER_VERSION
 from proxy.relay.direct_mode import DirectRefused
 from proxy.relay.engine import Relay
+from proxy.requests.client import Hold
 from proxy.telemetry.events.identities import LONGEST_VERSION, bounded
 from proxy.telemetry.events.recorder import RequestOrigin
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
 
 
 class ClientHandshake:
@@ -39,7 +43,7 @@ class ClientHandshake:
 
     def __init__(
         self,
-        client: ClientSession,
+        client: "ClientConnection",
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,

@@ -24,7 +24,7 @@ Owns the permit of the frame under way. A client has one such frame at a time: a
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from limiter.errors import PermitAcquireError, PermitAcquireTimeout
 from limiter.permit import Permit
@@ -39,14 +39,15 @@ from protocol.states import ConnectionState, State, Verdict
 from proxy.auth.identity import MAX_AUTH_DATA_BYTES
 from proxy.clients.requests import REFUSED, REQUESTS, refusal
 from proxy.clients.services import ClientServices
-from proxy.clients.session import Hold
 from proxy.core.addresses import host_network
 from proxy.core.errors import DIRECT_REFUSAL, DisconnectCause
-from proxy.core.tasks import TaskScope
-from proxy.net.output import Output
 from proxy.net.transport import LARGE_READ_BYTES
 from proxy.net.upload_rate import UploadRate
+from proxy.requests.client import Hold
 from proxy.telemetry.refusals import Stage
+
+if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
 
 # The largest frame before CONNECTED: credentials of a client, those that it may name for another, and all else.
 MAX_HANDSHAKE_FRAME_BYTES: Final = 2 * MAX_AUTH_DATA_BYTES + 8 * 1024
@@ -73,43 +74,6 @@ def memory_for(stored: int, frame_bytes: int, charged: int, part: int = 1) -> in
     if stored < max(charged, UNBOOKED_FRAME_BYTES):
         return charged
     return min(stored + max(stored // part, UNBOOKED_FRAME_BYTES), frame_bytes)
-
-
-class FrameSender(Protocol):
-    """The client that sends a large frame (`proxy.clients.connection.ClientConnection`)."""
-
-    output: Output
-    name: str
-    client_address: str
-
-    @property
-    def scope(self) -> TaskScope:
-        """Return the scope of tasks that end with the client."""
-
-    @property
-    def put_off(self) -> bool:
-        """Return whether the client is not read now because the proxy has other work before it."""
-
-    def hold(self, reason: Hold) -> None:
-        """Stop reading: there is no memory for more of the frame now."""
-
-    def unhold(self, reason: Hold) -> None:
-        """Resume reading: the frame has its memory, or is passed over."""
-
-    def refuse(self, kind: int, request_id: int) -> None:
-        """Answer a command that is not served."""
-
-    def refuse_fields(self, kind: int, command: bytes | bytearray, error: TooManyFields) -> None:
-        """Answer a request that would grow when it is decoded; raise `error` for any other command."""
-
-    def close(self, cause: DisconnectCause) -> None:
-        """End the connection."""
-
-    def abort(self, cause: DisconnectCause) -> None:
-        """End the connection at once."""
-
-    def crashed(self, error: BaseException) -> None:
-        """End the connection because of an exception of its own."""
 
 
 class _Arriving:
@@ -145,7 +109,7 @@ class LargeFrames:
 
     def __init__(
         self,
-        sender: FrameSender,
+        sender: "ClientConnection",
         services: ClientServices,
         decoder: FrameDecoder,
         state: ConnectionState,
@@ -173,7 +137,7 @@ class LargeFrames:
         self._arrived()
         self.handled()
 
-    # --- for the watch over slow uploads (upload_watch.Uploader) -----------------------------------
+    # --- for the watch over slow uploads -----------------------------------------------------------
 
     @property
     def rate(self) -> UploadRate:

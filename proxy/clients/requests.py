@@ -15,7 +15,6 @@ from protocol import commands
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
-from proxy.clients.session import ClientSession
 from proxy.config.core import Core
 from proxy.core.counters import PREFIX, Declared, Number, counter_by, upstream
 from proxy.core.errors import DisconnectCause
@@ -23,6 +22,7 @@ from proxy.core.loop_budget import TASK_SECONDS
 from proxy.core.task_turns import LeaveTurns
 from proxy.core.tasks import TaskScope
 from proxy.requests.broker_turns import Asker
+from proxy.requests.client import Client
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import LookupService
 from proxy.requests.places import FEW_WAITING, Slot
@@ -135,10 +135,9 @@ class ClientRequests:
         "_services",
         "_waiting_lists",
         "enough_waits",
-        "outstanding",
     )
 
-    def __init__(self, client: ClientSession, services: RequestServices) -> None:
+    def __init__(self, client: Client, services: RequestServices) -> None:
         self._client = client
         self._services = services
         # Most connections ask for nothing.
@@ -151,7 +150,6 @@ class ClientRequests:
         # Whether the client must not be read because of the lists that wait.
         self.enough_waits = False
         self._waiting_lists: deque[_WaitingList] | None = None
-        self.outstanding = 0
 
     def serve(self, command: pb.BaseCommand, raw: bytes, large: Permit | None, since: float = 0.0) -> bool:
         """Begin to serve a request that came as `raw`; return whether the request holds `large`, the frame's permit.
@@ -169,7 +167,7 @@ class ClientRequests:
         if slot is None:
             self._reject(command)
             return False
-        self.outstanding += 1
+        self._client.outstanding += 1
         self._services.loop_budget.charge(TASK_SECONDS)
         if command.type == CommandType.GET_SCHEMA:
             if self._schema_tasks is None:
@@ -180,21 +178,8 @@ class ClientRequests:
             return True
         if self._forwarded is None:
             self._forwarded = {}
-        self._forwarded[lookups.start(command, RequestParts(self._client, slot, self))] = large
+        self._forwarded[lookups.start(command, RequestParts(self._client, slot, self._forwarded))] = large
         return True
-
-    def request_over(self, request: ForwardedRequest) -> None:
-        """Called when a small request is over: release what it held, but its place among the lookups."""
-        assert self._forwarded is not None
-        large = self._forwarded.pop(request)
-        if large is not None:
-            large.release()
-        self.outstanding -= 1
-        self._client.fewer_requests()
-
-    def request_crashed(self, error: BaseException) -> None:
-        """Called with an exception of a small request: its client has got no answer."""
-        self._client.crashed(error)
 
     def _start_for_lists(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None]) -> None:
         if self._list_tasks is None:
@@ -270,11 +255,11 @@ class ClientRequests:
                 return False
             held.place = lookups.list_places.try_begin(role_of(client.principal))
             if held.place is not None:
-                self.outstanding += 1
+                self._client.outstanding += 1
                 self._start_list(command, arrived, record, held)
                 return True
             held.give_back_slot()
-        self.outstanding += 1
+        self._client.outstanding += 1
         self._let_wait(_WaitingList(raw, arrived, record, held))
         return True
 
@@ -377,7 +362,7 @@ class ClientRequests:
 
     def _ended(self, held: _Held) -> None:
         held.release()
-        self.outstanding -= 1
+        self._client.outstanding -= 1
         self._client.fewer_requests()
 
 

@@ -24,6 +24,8 @@ MOST_OUTSTANDING: Final = 1000
 # Large frames have a memory as large as this part of direct memory, a quarter, and beside it: any client may send a
 # frame, and what has come of it is held until the rest has come.
 SHARE_PART: Final = 4
+# A Pulsar client accepts frames that are so much larger than `maxMessageSize`.
+FRAME_HEADROOM_BYTES: Final = 10 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +33,7 @@ class ClientLimits:
     """Limits of a client connection in bytes, requests and seconds; `frame_seconds` is for receiving a large frame."""
 
     max_frame_bytes: int
-    max_message_bytes: int
+    max_answer_bytes: int
     frame_seconds: float
     keep_alive: bool
     max_outstanding: int = MOST_OUTSTANDING
@@ -43,7 +45,7 @@ class ClientLimits:
         """Return the limits of a configuration."""
         return cls(
             max_frame_bytes=config.max_lookup_frame_bytes,
-            max_message_bytes=config.max_message_size,
+            max_answer_bytes=config.max_message_size + FRAME_HEADROOM_BYTES,
             frame_seconds=config.seconds(Config.topic_list_request_timeout_millis),
             keep_alive=config.keep_alive_interval_seconds > 0,
         )

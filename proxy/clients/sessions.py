@@ -16,7 +16,6 @@ from proxy.clients.accepting import Accepting
 from proxy.clients.clock import ExpiryQueue, Wheel
 from proxy.clients.connection_log import HANDSHAKE, LOOKUP, RELAY, ConnectionLog, Ended
 from proxy.clients.newcomers import Newcomers
-from proxy.clients.session import ClientSession
 from proxy.config.config import Config
 from proxy.config.core import Core
 from proxy.core.addresses import IPV6_HOST_NETWORK_BITS, host_network
@@ -29,9 +28,10 @@ from proxy.core.registry import Registry
 from proxy.relay.engine import Relay
 
 if TYPE_CHECKING:
+    from proxy.clients.connection import ClientConnection
     from proxy.net.tls.arrivals import Arrival
 
-Session: TypeAlias = "ClientSession | Relay | Arrival"
+Session: TypeAlias = "ClientConnection | Relay | Arrival"
 # Random variation of the maximum age, so that clients that came together do not come back together.
 AGE_JITTER: Final = 0.1
 # A client that is still busy this long after its maximum age is closed anyway.
@@ -121,7 +121,7 @@ def _periods(limits: SessionLimits) -> tuple[int, int]:
 class Sessions:
     """All client connections, from accept to end."""
 
-    def __init__(self, core: Core, limits: SessionLimits, connection_log: ConnectionLog | None = None) -> None:
+    def __init__(self, core: Core, limits: SessionLimits, connection_log: ConnectionLog) -> None:
         self._loop = core.loop
         self._counters = core.counters
         self._log = core.log.of("clients")
@@ -131,15 +131,15 @@ class Sessions:
         self._per_network: KeySizes[str] = KeySizes()
         # Fixed: after a live change everybody who is connected would have to be counted anew.
         self._ipv6_bits = limits.ipv6_bits
-        self._newcomers: Newcomers[ClientSession | Arrival] = Newcomers()
+        self._newcomers: Newcomers[ClientConnection | Arrival] = Newcomers()
         self._crowds = self._newcomers.crowds
         # Where relays come from and lead to.
         self.relay_origins = self._newcomers.relays
-        self._handshaking: dict[ClientSession | Arrival, float] = {}
+        self._handshaking: dict[ClientConnection | Arrival, float] = {}
         # Clients whose CONNECT is accepted and that have no relay yet, for the connection log.
-        self._joining: set[ClientSession] = set()
+        self._joining: set[ClientConnection] = set()
         client_period, relay_period = _periods(limits)
-        self._clients: Wheel[ClientSession | Arrival] = Wheel(client_period)
+        self._clients: Wheel[ClientConnection | Arrival] = Wheel(client_period)
         # A session is a relay because `became_relay` brought it, whatever engine made the relay.
         self._relays: Wheel[Relay] = Wheel(relay_period)
         self._watched: Wheel[Session] = Wheel(limits.credentials_seconds)
@@ -185,8 +185,8 @@ class Sessions:
         client_period, relay_period = _periods(limits)
         self._clients = self._clients.resized(client_period)
         self._relays = self._relays.resized(relay_period)
-        for relay in list(self._relays):
-            self._look(relay, partial(relay.set_read_timeout, limits.read_timeout_seconds))
+        for relay in self._relays:
+            relay.traffic.read_timeout_seconds = limits.read_timeout_seconds
         for client in list(self._clients):
             self._look(client, client.limits_changed)
 
@@ -243,7 +243,7 @@ class Sessions:
         """Return whether a client whose address is not known yet may find a place although there is none."""
         return self._newcomers.may_come and not self.accepting.paused
 
-    def add(self, session: "ClientSession | Arrival", since: float) -> None:
+    def add(self, session: "ClientConnection | Arrival", since: float) -> None:
         """Add a client accepted at `since` and start the time limit of its handshake, PROXY header and TLS included."""
         self._counters[ACCEPTED].value += 1
         self.registry.add(session, since)
@@ -258,27 +258,26 @@ class Sessions:
     @property
     def logs_connections(self) -> bool:
         """Return whether connections have lines in the connection log."""
-        return self._connection_log is not None and self._connection_log.active
+        return self._connection_log.active
 
     # --- reports of connections -------------------------------------------------------------------
 
-    def credentials_came(self, session: ClientSession) -> None:
+    def credentials_came(self, session: "ClientConnection") -> None:
         """Take note that the client is not silent: it waits for the check of its credentials."""
         self._crowds.checked(session, self._loop.time())
 
-    def handshake_done(self, session: ClientSession) -> None:
+    def handshake_done(self, session: "ClientConnection") -> None:
         """Stop the time limit of the handshake."""
         self._handshaking.pop(session, None)
         now = self._loop.time()
         self._crowds.connected(session, now)
         if self.logs_connections and (entry := self.registry.entry_of(session)) is not None:
-            assert self._connection_log is not None
             mode = LOOKUP if session.in_lookup_mode else RELAY
             if mode is RELAY:
                 self._joining.add(session)
             self._connection_log.connected(entry.id, session, mode, now)
 
-    def became_client(self, arrival: "Arrival", client: ClientSession) -> None:
+    def became_client(self, arrival: "Arrival", client: "ClientConnection") -> None:
         """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
@@ -294,11 +293,11 @@ class Sessions:
         self._crowds.add(client, address, accepted)
         self._handshaking[client] = accepted
 
-    def ended(self, session: "ClientSession | Arrival", cause: DisconnectCause) -> None:
+    def ended(self, session: "ClientConnection | Arrival", cause: DisconnectCause) -> None:
         """Remove a client that is gone."""
         self._remove(session, cause, session.name, session.detail)
 
-    def became_relay(self, session: ClientSession, relay: Relay, is_known: Callable[[], bool]) -> None:
+    def became_relay(self, session: "ClientConnection", relay: Relay, is_known: Callable[[], bool]) -> None:
         """Replace a client connection by its relay; `is_known` tells whether a known broker is at its other end."""
         self._handshaking.pop(session, None)
         self._joining.discard(session)
@@ -353,7 +352,7 @@ class Sessions:
             if session in self._aged:
                 yield partial(self._look, session, partial(session.retire, now >= deadline))
 
-    def _overdue(self, now: float) -> "Iterator[ClientSession | Arrival]":
+    def _overdue(self, now: float) -> "Iterator[ClientConnection | Arrival]":
         # Look at all: the order is not by time, since a client is added again after its TLS handshake.
         since = now - self._limits.handshake_seconds
         return (session for session, accepted in self._handshaking.items() if accepted <= since)
@@ -399,9 +398,11 @@ class Sessions:
             await _a_few_a_turn(partial(self._abort, session, DisconnectCause.SHUTDOWN) for session in there)
 
     def _close_if_idle(self, session: Session, lingers: bool) -> None:
-        if self.handed_over and session in self._handshaking:
+        # A drain waits for relays: a relayed client may always be in the middle of a frame.
+        if session in self._relays or (self.handed_over and session in self._handshaking):
             return
-        if session in self._addresses and not session.busy and not (lingers and self._asks_on(session)):
+        client = cast("ClientConnection | Arrival", session)
+        if session in self._addresses and not client.busy and not (lingers and self._asks_on(session)):
             self._look(session, partial(session.close, DisconnectCause.SHUTDOWN))
 
     def _asks_on(self, session: Session) -> bool:
@@ -409,7 +410,7 @@ class Sessions:
 
         A request that is still on its way is lost in any case: no close can tell the client before it sends.
         """
-        client = cast("ClientSession", session)
+        client = cast("ClientConnection", session)
         if session in self._handshaking or not client.in_lookup_mode:
             return False
         return not client.idle_since_asked() or client.unread_bytes() > 0
@@ -437,7 +438,6 @@ class Sessions:
         self._counters.disconnected(cause)
         self.log_end(cause, client or ended.address, detail)
         if self.logs_connections:
-            assert self._connection_log is not None
             try:
                 self._connection_log.ended(session, ended, cause, self._loop.time())
             except Exception as error:
@@ -450,7 +450,7 @@ class Sessions:
         address = self._addresses.pop(session, None)
         if address is None:
             return None
-        client, relay = cast("ClientSession", session), cast("Relay", session)
+        client, relay = cast("ClientConnection", session), cast("Relay", session)
         mode = RELAY if session in self._relays else LOOKUP
         if session in self._handshaking or session in self._joining:
             mode = HANDSHAKE

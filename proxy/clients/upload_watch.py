@@ -11,9 +11,10 @@ The decisions have no I/O and no clock of their own; `run` calls them at their t
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from proxy.net.upload_rate import UploadRate
+if TYPE_CHECKING:
+    from proxy.clients.large_frames import LargeFrames
 
 # Uploads looked at in one iteration of the loop: arithmetic only, about 1 ms together.
 UPLOADS_A_TURN: Final = 1000
@@ -25,29 +26,6 @@ LOOK_SECONDS: Final = 0.25
 JUDGED_SECONDS: Final = 0.5
 # In each look's time the loop hears every socket once, however long the loop takes.
 LOOKS: Final = 2
-
-
-class Uploader(Protocol):
-    """A large frame that is arriving (`proxy.clients.large_frames.LargeFrames`)."""
-
-    @property
-    def rate(self) -> UploadRate:
-        """Return how fast the frame has come."""
-
-    @property
-    def wanted(self) -> bool:
-        """Return whether other frames wait for the memory that the frame holds."""
-
-    @property
-    def held_bytes(self) -> int:
-        """Return how much of that memory the frame holds."""
-
-    @property
-    def silent(self) -> bool:
-        """Return whether the frame has memory for more bytes, the client is read, and nothing more was there."""
-
-    def give_way(self) -> None:
-        """Refuse the frame, and release its memory."""
 
 
 class _Judged(NamedTuple):
@@ -66,17 +44,17 @@ class UploadWatch:
 
     def __init__(self, least: Callable[[], float]) -> None:
         self._least = least
-        self._frames: dict[Uploader, _Judged | None] = {}
+        self._frames: dict[LargeFrames, _Judged | None] = {}
         self._waits = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._frames)
 
-    def add(self, frame: Uploader) -> None:
+    def add(self, frame: "LargeFrames") -> None:
         """Watch `frame` from now on, until `discard`."""
         self._frames[frame] = None
 
-    def discard(self, frame: Uploader) -> None:
+    def discard(self, frame: "LargeFrames") -> None:
         """Forget `frame`: it is whole, refused, or its client is gone."""
         self._frames.pop(frame, None)
 
@@ -96,7 +74,7 @@ class UploadWatch:
         # Who begins to wait while this looks is looked at next.
         self._waits.clear()
         least = self._least()
-        slow: list[tuple[float, int, Uploader]] = []
+        slow: list[tuple[float, int, LargeFrames]] = []
         crowded = False
         for number, frame in enumerate(list(self._frames), 1):
             # Some have ended while the loop had its turn.
@@ -115,7 +93,7 @@ class UploadWatch:
             if not number % REFUSALS_A_TURN:
                 await asyncio.sleep(0)
 
-    def _judged(self, frame: Uploader, now: float) -> float | None:
+    def _judged(self, frame: "LargeFrames", now: float) -> float | None:
         """Return the bytes per second of a frame that others wait for; None before its time to be judged is over."""
         began, size, waited = self._frames[frame], frame.rate.size, frame.rate.waited_seconds(now)
         if began is None or not (frame.wanted and frame.held_bytes and frame.silent):

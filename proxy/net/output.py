@@ -257,14 +257,13 @@ class Output:
         self,
         prefix: bytes,
         pieces: Iterable[memoryview],
-        on_left: Callable[[int], None] | None = None,
         clock: TaskClock | None = None,
         share: ReaderShare | None = None,
     ) -> None:
         """Write one frame made of `prefix` and `pieces`; return when the whole frame has left user space.
 
-        The next piece is fetched when the last has left; `on_left` is called with the count of bytes then. `clock` is
-        stopped with the first byte; `share` hears whether the client reads or stands still during the write.
+        The next piece is fetched when the last has left. `clock` is stopped with the first byte; `share` hears whether
+        the client reads or stands still during the write.
         Another body waits for this one; both hold their direct permits already, so nobody waits here for memory. A
         cancel before the first byte leaves the connection as it was, a later one ends it. Raises ConnectionClosed if
         the client is gone.
@@ -275,7 +274,7 @@ class Output:
             with self._holding() as turn:
                 async with self._writing:
                     self._clock, self._share = clock, share
-                    await self._send_body(turn, self._write_pieces(prefix, pieces, on_left), PROOF_BYTES)
+                    await self._send_body(turn, self._write_pieces(prefix, pieces), PROOF_BYTES)
         finally:
             # The clock knows its task, and a cancelled task knows this frame: the two would keep the pieces.
             del clock
@@ -342,9 +341,7 @@ class Output:
             if endpoint.open:
                 self._flush()
 
-    async def _write_pieces(
-        self, prefix: bytes, pieces: Iterable[memoryview], on_left: Callable[[int], None] | None
-    ) -> None:
+    async def _write_pieces(self, prefix: bytes, pieces: Iterable[memoryview]) -> None:
         """Write `prefix` with the first piece, and each further piece when the last has left user space."""
         endpoint, first, in_this_step = self._endpoint, prefix, 0
         for piece in pieces:
@@ -357,8 +354,6 @@ class Output:
             await endpoint.drained()
             self._note_proof()
             self._grow_late(PROOF_BYTES)
-            if on_left is not None:
-                on_left(len(piece))
             in_this_step += len(piece)
             if in_this_step >= _STEP_BYTES:
                 # A client as fast as the proxy would keep the loop to itself for the length of a large list.
@@ -451,7 +446,7 @@ class Output:
         """End the connection because of an exception of its own."""
         self._endpoint.crashed(error)
 
-    # --- for the send buffer (send_buffers.BufferedOutput) --------------------------------------------------
+    # --- for the send buffer --------------------------------------------------
 
     def own_socket(self) -> Any:
         """Return the connection's socket; None if that is gone."""

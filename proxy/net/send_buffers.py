@@ -14,13 +14,16 @@ import socket
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from proxy.config.config import Config
 from proxy.config.values import SMALL_SEND_BUFFER_BYTES
 from proxy.core.counters import Counters, counter, gauge
 from proxy.core.tasks import call_each
 from proxy.net.tcp_buffers import tcp_buffers
+
+if TYPE_CHECKING:
+    from proxy.net.output import Output
 
 # Resting connections that are looked at for one that needs memory: a system call each.
 LOOKS: Final = 8
@@ -147,16 +150,6 @@ class KernelMemory:
         holder.shrink()
 
 
-class BufferedOutput(Protocol):
-    """The part of a connection's output that its buffer needs (`proxy.net.output.Output`)."""
-
-    def own_socket(self) -> Any:
-        """Return the connection's socket; None if that is gone."""
-
-    def took_all_but(self, count: int) -> bool:
-        """Return whether the client has acknowledged all but `count` bytes, and nothing is about to be written."""
-
-
 class SendBuffer:
     """The buffer of one connection; `asked_bytes` is what the kernel was asked for, `size` what the kernel made of it.
 
@@ -165,7 +158,7 @@ class SendBuffer:
 
     __slots__ = ("_active", "_all", "_resting", "_sender", "asked_bytes", "booked_bytes", "lacking", "size", "waiter")
 
-    def __init__(self, of_all: "SendBuffers", sender: BufferedOutput) -> None:
+    def __init__(self, of_all: "SendBuffers", sender: "Output") -> None:
         self._all = of_all
         self._sender = sender
         self._active = False
@@ -282,7 +275,7 @@ class SendBuffers:
         if self.memory.over:
             self._loop.call_later(TRIM_SECONDS, self._trim)
 
-    def open(self, sender: BufferedOutput) -> SendBuffer:
+    def open(self, sender: "Output") -> SendBuffer:
         """Return the buffer of a new connection: small, or as large as may be where nothing bounds the sum."""
         buffer = SendBuffer(self, sender)
         if not self.settings.buffer_bytes:

@@ -337,8 +337,8 @@ class WriteWatch:
         direct: Memory,
         heap: Memory,
         served: Callable[[], int],
-        most_owed: "MostOwed | None" = None,
-        disk: "SpillSpace | None" = None,
+        most_owed: "MostOwed",
+        disk: "SpillSpace | None",
     ) -> None:
         self.limits = WriteLimits.of(core.config)
         self._disk = disk
@@ -410,7 +410,7 @@ class WriteWatch:
         counters = self._counters
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
-        if self._most_owed is not None and self.limits.min_bytes_per_second:
+        if self.limits.min_bytes_per_second:
             most, most_held_up = self._most_owed()
             await self._end_owing(owed, most, self._direct, time)
             await self._end_owing(held_up, most_held_up, self._heap, time)

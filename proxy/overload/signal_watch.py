@@ -152,7 +152,7 @@ class SignalWatch:
                 # The frames of its traceback have the answer, and would be kept until garbage is collected.
                 failed[url] = error.with_traceback(None)
                 continue
-            if settings is not self._settings:
+            if not self._settings.watches_brokers:
                 # The question was under way when a key was changed: its answer would stay for good.
                 return
             memory = self._of_brokers.values.get(url) or BrokerMemory()

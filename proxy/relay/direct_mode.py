@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import partial
-from typing import Self
 
 from protocol import commands
 from protocol.errors import ServerError
@@ -48,22 +47,6 @@ class DirectRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TargetRules:
-    """How to connect to the brokers that clients name.
-
-    `tls`: with TLS. `header_version`: the version of the PROXY header that is sent first; 0 sends none.
-    """
-
-    tls: bool = False
-    header_version: int = 0
-
-    @classmethod
-    def of(cls, config: Config) -> Self:
-        """Return the rules of a configuration."""
-        return cls(config.tls_enabled_with_broker, config.proxy_header_version)
-
-
-@dataclass(frozen=True, slots=True)
 class JoinedBroker:
     """A broker connection that has sent CONNECTED and waits for its relay.
 
@@ -98,7 +81,9 @@ class DirectMode:
         self._dialer = side.dialer
         self._gate = side.gate
         self._brokers = side.brokers
-        self._rules = TargetRules.of(core.config)
+        self._tls = core.config.tls_enabled_with_broker
+        # The version of the PROXY header that is sent first; 0 sends none.
+        self._header_version = core.config.proxy_header_version
         self._connect_frames = side.connect_frames
         self._read_timeout_seconds = core.config.seconds(Config.broker_proxy_read_timeout_ms)
 
@@ -114,7 +99,7 @@ class DirectMode:
         `client` is the PROXY header with the client's address for brokers. Names that clients make up take turns by the
         `network` of the client.
         """
-        version = self._rules.header_version
+        version = self._header_version
         preamble = encode(client or ProxyHeader(), version) if version else b""
         try:
             target, handshake = await self._dial(connect, principal, preamble, network)
@@ -142,7 +127,7 @@ class DirectMode:
     @property
     def tells_addresses(self) -> bool:
         """Return whether brokers get the address of a client, in a PROXY header."""
-        return self._rules.header_version > 0
+        return self._header_version > 0
 
     def apply(self, read_timeout_seconds: float) -> None:
         """Change the read time-out of relays made from now on."""
@@ -172,7 +157,7 @@ class DirectMode:
         """Connect to the broker that CONNECT names, once the gate lets that broker have the proxy's credentials."""
         if not connect.proxy_to_broker_url:
             return await self._dial_any(await self._connect_frames.for_client(connect, principal), preamble)
-        target = parse_address(connect.proxy_to_broker_url, tls=self._rules.tls)
+        target = parse_address(connect.proxy_to_broker_url, tls=self._tls)
         checked = await self._gate.for_client(target, network)
         frame = await self._connect_frames.for_client(connect, principal)
         return target, await self._handshake(checked, frame, preamble)

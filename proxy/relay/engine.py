@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 
 from proxy.core.errors import DisconnectCause
 from proxy.relay.memory.sockets import SocketMemory
-from proxy.relay.traffic import RelayRates
+from proxy.relay.traffic import RelayTraffic
 from proxy.telemetry.events.recorder import RequestOrigin
 
 
@@ -107,14 +107,7 @@ class Relay(Hashable, Protocol):
     principal: Hashable
     # Why it has ended, for the log, if the cause does not say all.
     detail: str
-
-    @property
-    def busy(self) -> bool:
-        """Return True: a drain waits, because a relayed client may always be in the middle of a frame."""
-
-    @property
-    def rates(self) -> RelayRates:
-        """Return the rates between the last two ticks."""
+    traffic: RelayTraffic
 
     @property
     def produces(self) -> bool:
@@ -150,9 +143,6 @@ class Relay(Hashable, Protocol):
         more while a drip is under way.
         """
 
-    def set_read_timeout(self, seconds: float) -> None:
-        """Change the read time-out; the idle time so far counts."""
-
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out.
 
@@ -179,7 +169,7 @@ def relay_delay(relay: Relay) -> float:
     unread = relay.unread_bytes
     if not unread:
         return 0.0
-    rate = relay.rates.size_bytes
+    rate = relay.traffic.rates.size_bytes
     return unread / rate if rate > 0 else math.inf
 
 

@@ -51,7 +51,7 @@ from proxy.relay.native_api import (
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.socket_bound import SocketLoad
 from proxy.relay.topic_slots import OTHER, TopicSlots
-from proxy.relay.traffic import RelayRates, RelayTraffic
+from proxy.relay.traffic import RelayTraffic
 from proxy.relay.watch_limits import OVERSHOOTS, UNWALKABLE, FrameMatch, WatchLimits, WatchOvershoot
 
 if TYPE_CHECKING:
@@ -92,7 +92,6 @@ class NativeRelay:
         "_order",
         "_paused",
         "_permits",
-        "_traffic",
         "broker_name",
         "client_name",
         "commands",
@@ -102,6 +101,7 @@ class NativeRelay:
         "pair",
         "principal",
         "scanned",
+        "traffic",
     )
 
     def __init__(self, engine: "NativeEngine", hand_over: HandOver, order: RelayOrder) -> None:
@@ -112,9 +112,9 @@ class NativeRelay:
         # Whether watch frames are asked about; decided when the relay begins.
         self.scanned = engine.watch.enabled
         # So is whether the messages of the client are counted.
-        self.counted = engine.slots is not None and engine.slots.enabled
+        self.counted = engine.slots.enabled
         self._drips: set[tuple[Direction, bool]] = set()
-        self._traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
+        self.traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
         self._first = (b"", b"")
         # The cause of a `close` or `abort` of ours; `_end` is set when the relay is over.
         self._cause: DisconnectCause | None = None
@@ -188,20 +188,10 @@ class NativeRelay:
 
     # --- the handle (engine.Relay) ------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """Return True: a drain waits, because a relayed client may always be in the middle of a frame."""
-        return True
-
-    @property
-    def rates(self) -> RelayRates:
-        """Return the rates between the last two ticks."""
-        return self._traffic.rates
-
     def snapshot(self) -> RelaySnapshot:
         """Return the relay as it is now."""
         record = self._look()
-        permits, traffic = self._permits, self._traffic
+        permits, traffic = self._permits, self.traffic
         paused = self.paused
         unsent, idle_seconds, spliced, untaken = (0, 0), None, 0, 0
         if record is not None:
@@ -237,7 +227,7 @@ class NativeRelay:
         if self.pair:
             self._engine.pairs.resume(self.pair, direction, reason)
         if was_paused and not any(map(stops_the_clock, self._paused)):
-            self._traffic.pause_ended(self._engine.loop.time())
+            self.traffic.pause_ended(self._engine.loop.time())
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
         """Pass one whole frame, or one read, although a threshold or a rate pauses `direction`."""
@@ -265,10 +255,6 @@ class NativeRelay:
     def _seen(self) -> int:
         return self._engine.pairs.seen_of(self.pair) if self.pair and self.counted else 0
 
-    def set_read_timeout(self, seconds: float) -> None:
-        """Change the read time-out; the idle time so far counts."""
-        self._traffic.read_timeout_seconds = seconds
-
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
         record = self._look()
@@ -277,13 +263,13 @@ class NativeRelay:
             reads, paused = record.client_reads, record.paused_to_client | record.paused_to_broker
             untaken = record.untaken_bytes
         waits = any(map(stops_the_clock, (paused, *self._paused)))
-        if self._traffic.tick(now, reads, lambda: untaken, paused=waits, half_open=self._half_open):
+        if self.traffic.tick(now, reads, lambda: untaken, paused=waits, half_open=self._half_open):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
         """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
         self._look()
-        if self._traffic.idle_since_retire() or now_or_never:
+        if self.traffic.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
@@ -342,7 +328,7 @@ class NativeRelay:
     def _assign_slot(self, generation: int) -> None:
         pairs, slots = self._engine.pairs, self._engine.slots
         topic = pairs.take_topic(self.pair, generation)
-        if topic is None or slots is None:
+        if topic is None:
             return
         slot = slots.slot_of(topic, self._order.network)
         pairs.assign(self.pair, generation, slot)
@@ -394,7 +380,7 @@ class NativeRelay:
 
     def _moved_to_client(self) -> int:
         self._look()
-        return self._traffic.to_client_bytes
+        return self.traffic.to_client_bytes
 
     def rest_passed(self) -> bool:
         """Return whether no part of a frame is still to come, and settle the frame if so."""
@@ -427,7 +413,7 @@ class NativeRelay:
         return record
 
     def _take_bytes(self, to_broker: int, to_client: int) -> None:
-        traffic = self._traffic
+        traffic = self.traffic
         traffic.add(to_broker - traffic.to_broker_bytes, to_client - traffic.to_client_bytes)
 
 
@@ -448,9 +434,9 @@ class NativeEngine:
         bodies: Pump,
         log: Logger,
         on_died: Callable[[int], None],
-        slots: TopicSlots | None = None,
-        relay_log: RelayLog | None = None,
-        pool_bytes: int = 0,
+        slots: TopicSlots,
+        relay_log: RelayLog,
+        pool_bytes: int,
     ) -> None:
         self.loop = loop
         self.counters = counters
@@ -523,8 +509,7 @@ class NativeEngine:
 
     def _logged(self, relay: NativeRelay) -> LoggedCommands | None:
         """Return what takes the commands of a relay that begins now; None if nothing is logged."""
-        log = self._relay_log
-        tap = None if log is None else log.tap(relay.client_name, relay.broker_name)
+        tap = self._relay_log.tap(relay.client_name, relay.broker_name)
         if tap is None:
             return None
         return LoggedCommands(self.pairs.make_tap(), tap, self.loop_budget, relay.order.network, self.counters)

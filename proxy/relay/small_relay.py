@@ -20,7 +20,7 @@ from proxy.net.hangup import HangupWatcher
 from proxy.net.transport import DISSOLVE_SECONDS, Endpoint, SharedReadBuffer, peer_name
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelayOrder, RelaySnapshot, stops_the_clock
 from proxy.relay.memory.sockets import SocketMemory, memory_of
-from proxy.relay.traffic import RelayRates, RelayTraffic
+from proxy.relay.traffic import RelayTraffic
 
 # A turn of an end that has more to read than a read: four of them fill an iteration of the loop.
 FULL_SECONDS: Final = 0.0005
@@ -141,8 +141,8 @@ class SmallRelay:
     """A client and its broker; `on_end` of the order is called once, when the client's connection has ended."""
 
     __slots__ = (
-        "_finished", "_order", "_traffic", "broker", "broker_name", "client", "client_name", "engine", "fin_waits",
-        "network", "principal",
+        "_finished", "_order", "broker", "broker_name", "client", "client_name", "engine", "fin_waits", "network",
+        "principal", "traffic",
     )  # fmt: skip
 
     detail = ""
@@ -158,7 +158,7 @@ class SmallRelay:
         # A FIN has come that is not read yet: bytes in front of it wait for their receiver.
         self.fin_waits = False
         # Bytes up to the last look; the ends' `received` counts the bytes since then, so that it stays small.
-        self._traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
+        self.traffic = RelayTraffic(engine.counters, engine.loop.time(), order.read_timeout_seconds)
         self.client_name, self.broker_name = order.client, "?"
         self.principal = order.principal
         self.network = order.network
@@ -177,16 +177,6 @@ class SmallRelay:
                 end.transport.resume_reading()
 
     @property
-    def busy(self) -> bool:
-        """Return True: a drain waits, because a relayed client may always be in the middle of a frame."""
-        return True
-
-    @property
-    def rates(self) -> RelayRates:
-        """Return the rates between the last two ticks."""
-        return self._traffic.rates
-
-    @property
     def unread_bytes(self) -> int:
         """Return the bytes of the client that wait in the kernel to be read."""
         return self.client.unread_bytes()
@@ -196,7 +186,7 @@ class SmallRelay:
         self._count_moved()
         client, broker = self.client, self.broker
         return RelaySnapshot(
-            moved=(self._traffic.to_broker_bytes, self._traffic.to_client_bytes),
+            moved=(self.traffic.to_broker_bytes, self.traffic.to_client_bytes),
             unsent=(broker.unsent_bytes, client.unsent_bytes),
             paused=(client.paused, broker.paused),
             permit_bytes=0,
@@ -219,25 +209,21 @@ class SmallRelay:
         sender.paused &= ~reason
         sender.read_again()
         if was_paused and not self._paused:
-            self._traffic.pause_ended(sender.loop.time())
+            self.traffic.pause_ended(sender.loop.time())
 
     def drip(self, direction: Direction, *, whole_read: bool = False) -> None:
         """Do nothing: no throttle pauses this relay, and so nobody asks."""
 
-    def set_read_timeout(self, seconds: float) -> None:
-        """Change the read time-out; the idle time so far counts."""
-        self._traffic.read_timeout_seconds = seconds
-
     def tick(self, now: float) -> None:
         """Update rates and counters; abort the relay if no byte has moved for the read time-out."""
         self._count_moved()
-        if self._traffic.tick(now, self.client.reads, self._untaken, paused=self._paused, half_open=self._half_open):
+        if self.traffic.tick(now, self.client.reads, self._untaken, paused=self._paused, half_open=self._half_open):
             self.abort(DisconnectCause.READ_TIMEOUT)
 
     def retire(self, now_or_never: bool) -> None:
         """Close a relay that is old enough, if no byte has moved since the last call or `now_or_never` is set."""
         self._count_moved()
-        if self._traffic.idle_since_retire() or now_or_never:
+        if self.traffic.idle_since_retire() or now_or_never:
             self.close(DisconnectCause.CONNECTION_AGE)
 
     def close(self, cause: DisconnectCause) -> None:
@@ -297,5 +283,5 @@ class SmallRelay:
 
     def _count_moved(self) -> None:
         client, broker = self.client, self.broker
-        self._traffic.add(client.received, broker.received)
+        self.traffic.add(client.received, broker.received)
         client.received = broker.received = 0

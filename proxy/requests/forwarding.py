@@ -14,10 +14,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from limiter.errors import PermitAcquireError
 from limiter.fair_line import Entry
+from limiter.permit import Permit
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.connection import BrokerConnection
@@ -30,7 +31,7 @@ from proxy.core.errors import FAIL_OVER, ConnectionClosed, ProxyError, RequestFa
 from proxy.core.tasks import CoarseDeadlines, TaskScope, call_each
 from proxy.net.output import Output
 from proxy.requests.broker_turns import BrokerTurns, Turn
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.places import Slot
 
 # An iteration lets so many requests go on, some 30 us each: what makes them ready charges the loop's budget for them.
@@ -38,22 +39,15 @@ READY_A_TURN: Final = 64
 FAILED: Final = counter_by("kind", "failed_requests", "Requests other than topic lists that got an error.")
 
 
-class RequestOwner(Protocol):
-    """The requests of one client (`proxy.clients.requests.ClientRequests`)."""
-
-    def request_over(self, request: "ForwardedRequest") -> None:
-        """Called once, when a request has its answer or will have none; its question may still be at a broker."""
-
-    def request_crashed(self, error: BaseException) -> None:
-        """Called with an unexpected exception, before the request is over: its client has got no answer."""
-
-
 class RequestParts(NamedTuple):
-    """The client that a request is for, its place among the lookups, and who hears of its end."""
+    """The client that a request is for, its place among the lookups, and all requests of the client that wait.
 
-    client: ClientView
+    They stand there, each with the permit of its frame if that was large, until they are over.
+    """
+
+    client: Client
     slot: Slot
-    owner: RequestOwner
+    waiting: "dict[ForwardedRequest, Permit | None]"
 
 
 class ReadyRequests:
@@ -156,7 +150,7 @@ class ForwardedRequest(SmallRequest):
 
     __slots__ = (
         "_broker", "_client", "_connection_waiter", "_end_pick", "_failed_over", "_first_broker", "_forwarder",
-        "_in_line", "_is_ready", "_outcome", "_owner", "_principal", "_slot", "_step", "_turn",
+        "_in_line", "_is_ready", "_outcome", "_principal", "_slot", "_step", "_turn", "_waiting",
     )  # fmt: skip
 
     # The name of such requests in counters and logs.
@@ -166,9 +160,9 @@ class ForwardedRequest(SmallRequest):
         super().__init__(expected)
         self.under_way = False
         self._forwarder = forwarder
-        # The client and its requests, until the request is over.
-        self._client: ClientView | None = parts.client
-        self._owner: RequestOwner | None = parts.owner
+        # None once the request is over.
+        self._client: Client | None = parts.client
+        self._waiting = parts.waiting
         self._principal = parts.client.principal
         self._slot = parts.slot
         # The reason for which the request is ready; None: it begins, its turn has come, or there may be a connection.
@@ -193,8 +187,8 @@ class ForwardedRequest(SmallRequest):
 
     def cancel(self) -> None:
         """End the request without an answer: its client is gone."""
-        if self._owner is not None:
-            self._leave(self._owner)
+        if self._client is not None:
+            self._leave(self._client)
 
     # --- for subclasses ----------------------------------------------------------------------------
 
@@ -231,7 +225,7 @@ class ForwardedRequest(SmallRequest):
         """Release what the question held, and let the request go on, unless it is over."""
         self._slot.release()
         self._release_turn()
-        if self._owner is not None:
+        if self._client is not None:
             self._make_ready(outcome)
 
     def turn_came(self, turn: Turn) -> None:
@@ -251,7 +245,7 @@ class ForwardedRequest(SmallRequest):
 
     def expired(self) -> None:
         """Called when the request's time is over."""
-        if self._owner is not None and self._outcome is None:
+        if self._client is not None and self._outcome is None:
             self._end_waits()
             self._make_ready(TimeoutError())
 
@@ -271,8 +265,8 @@ class ForwardedRequest(SmallRequest):
     def go_on(self) -> None:
         """Take the next step; called by `ReadyRequests`, and never raises."""
         self._is_ready = False
-        owner, client = self._owner, self._client
-        if owner is None or client is None:
+        client = self._client
+        if client is None:
             return
         outcome, self._outcome = self._outcome, None
         try:
@@ -284,13 +278,13 @@ class ForwardedRequest(SmallRequest):
                 self._forwarder.ready.joined(client.output).send(answer)
         except Exception as error:
             try:
-                owner.request_crashed(error)
+                client.crashed(error)
             finally:
                 # The end of its client may have ended it.
                 self.cancel()
             return
         if answer is not None:
-            self._leave(owner)
+            self._leave(client)
 
     def _next(self, outcome: pb.BaseCommand | Exception | None) -> bytes | None:
         if outcome is None:
@@ -348,8 +342,8 @@ class ForwardedRequest(SmallRequest):
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def _leave(self, owner: RequestOwner) -> None:
-        self._owner = self._client = None
+    def _leave(self, client: Client) -> None:
+        self._client = None
         self._forwarder.deadlines.remove(self, self._step)
         self._outcome = None
         self._end_waits()
@@ -357,7 +351,13 @@ class ForwardedRequest(SmallRequest):
             self._release_turn()
         self.done()
         self._slot.release()
-        owner.request_over(self)
+        large = self._waiting.pop(self)
+        # A question that lasts must not keep the table of all.
+        del self._waiting
+        if large is not None:
+            large.release()
+        client.outstanding -= 1
+        client.fewer_requests()
 
     def _end_waits(self) -> None:
         if self._in_line is not None:

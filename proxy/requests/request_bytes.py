@@ -11,14 +11,15 @@ them when its answers have come, so nobody starves. Handshakes and PINGs never w
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 from limiter.fair_line import Entry, FairLine
 from limiter.soft_pool import LocalBooks, PoolRecord
 from proxy.core.counters import PREFIX, Derived
 from proxy.core.instrument import Kind, Unit
 from proxy.core.loop_budget import LoopBudget
+from proxy.requests.client import Client
 
 # The reserve is this part of the limit.
 RESERVE_OF: Final = 4
@@ -53,19 +54,6 @@ COMMANDS: Final = (
     _of_commands("depleted_seconds", "counter", "Time in which nothing of that memory was free.",
                  lambda held: held.depleted_millis / 1000, "seconds"),
 )  # fmt: skip
-
-
-class CommandSender(Hashable, Protocol):
-    """A client that waits (`clients.connection.ClientConnection`)."""
-
-    network: str
-
-    @property
-    def outstanding(self) -> int:
-        """Count the requests that have no answer yet."""
-
-    def begin_command_turn(self) -> None:
-        """Serve one command, and be read on."""
 
 
 class _Books(LocalBooks):
@@ -112,9 +100,9 @@ class RequestBytes:
         self._budget = budget
         self._books = _Books(limit_bytes, loop.time)
         # Clients with few requests outstanding, who have the next turns, and all others; and where each of them waits.
-        self._few: FairLine[Entry[CommandSender]] = FairLine()
-        self._many: FairLine[Entry[CommandSender]] = FairLine()
-        self._waiting: dict[CommandSender, tuple[FairLine[Entry[CommandSender]], Entry[CommandSender]]] = {}
+        self._few: FairLine[Entry[Client]] = FairLine()
+        self._many: FairLine[Entry[Client]] = FairLine()
+        self._waiting: dict[Client, tuple[FairLine[Entry[Client]], Entry[Client]]] = {}
         # Networks that had no room in their turn, which are parked, and how many of them are to be judged again.
         self._aside: OrderedDict[str, None] = OrderedDict()
         self._unjudged = 0
@@ -133,7 +121,7 @@ class RequestBytes:
         """Return the numbers of the pool."""
         return PoolRecord._make(self._books.pool())
 
-    def admits(self, sender: CommandSender) -> bool:
+    def admits(self, sender: Client) -> bool:
         """Return whether the next command of a client is served at once."""
         if not self.scarce:
             return True
@@ -155,7 +143,7 @@ class RequestBytes:
         self._unjudged = len(self._aside)
         self._look()
 
-    def wait(self, sender: CommandSender) -> None:
+    def wait(self, sender: Client) -> None:
         """Join the line; a second time does nothing."""
         if sender not in self._waiting:
             line = self._few if sender.outstanding < MANY_OUTSTANDING else self._many
@@ -163,19 +151,19 @@ class RequestBytes:
             self._books.pool_wait(0, 1)
             self._look()
 
-    def answered(self, sender: CommandSender) -> None:
+    def answered(self, sender: Client) -> None:
         """Called when a client that waits has fewer requests outstanding than before."""
         if sender.outstanding < MANY_OUTSTANDING and sender in self._waiting and self._waiting[sender][0] is self._many:
             self._forget(sender)
             self.wait(sender)
 
-    def leave(self, sender: CommandSender) -> None:
+    def leave(self, sender: Client) -> None:
         """Leave the line, if `sender` is in it: the client is gone."""
         if sender in self._waiting:
             self._forget(sender)
             self._look()
 
-    def _forget(self, sender: CommandSender) -> None:
+    def _forget(self, sender: Client) -> None:
         line, entry = self._waiting.pop(sender)
         line.remove(entry)
         self._books.pool_wait(1, 0)
@@ -204,7 +192,7 @@ class RequestBytes:
             if others:
                 self._look()
 
-    def _take(self) -> CommandSender | None:
+    def _take(self) -> Client | None:
         """Take the client whose turn it is out of its line; None if there is none for whom there is room."""
         books = self._books
         if books.left <= 0:
@@ -222,7 +210,7 @@ class RequestBytes:
             self._aside[network] = None
         return self._admit(self._many) if books.below_limit and self._many else None
 
-    def _admit(self, line: FairLine[Entry[CommandSender]]) -> CommandSender:
+    def _admit(self, line: FairLine[Entry[Client]]) -> Client:
         sender = line.pop().item
         del self._waiting[sender]
         self._books.pool_wait(1, 0)

@@ -31,7 +31,7 @@ from proxy.core.counters import counter
 from proxy.core.errors import DIRECT_REFUSAL, FAIL_OVER, ProxyError, RequestFailed, request_failure
 from proxy.core.tasks import CoarseDeadlines, TaskClock
 from proxy.requests.arriving import ArrivingAnswers
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.forwarding import FAILED
 from proxy.requests.places import Slot
 from proxy.requests.reader_shares import AnswerShare, ReaderShares
@@ -110,7 +110,7 @@ class SchemaRequest(AdmittedRequest[OpaqueAnswer]):
 class _Asked(NamedTuple):
     """A client's request on its way: its place among the lookups, its clock, and its share of direct memory."""
 
-    client: ClientView
+    client: Client
     request: pb.CommandGetSchema
     slot: Slot
     clock: TaskClock
@@ -148,7 +148,7 @@ class SchemaService:
         """Change the time of requests from now on."""
         self._timeout_seconds = timeout_seconds
 
-    async def serve(self, client: ClientView, request: pb.CommandGetSchema, slot: Slot) -> None:
+    async def serve(self, client: Client, request: pb.CommandGetSchema, slot: Slot) -> None:
         """Answer one request with exactly one frame, or find the client gone."""
         try:
             check_get_schema(request)
@@ -217,7 +217,7 @@ class SchemaService:
     def _memory_awaited(self) -> bool:
         return self._limiter.direct.short or self._shares.short
 
-    def _fail(self, client: ClientView, request: pb.CommandGetSchema, error: Exception) -> None:
+    def _fail(self, client: Client, request: pb.CommandGetSchema, error: Exception) -> None:
         self._counters[FAILED]["get schema"] += 1
         failure = request_failure(error)
         if isinstance(error, PermitAcquireError):

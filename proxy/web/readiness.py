@@ -5,7 +5,6 @@ would take every proxy away from its clients, and nobody would tell these what i
 """
 
 from collections.abc import Callable
-from time import monotonic
 
 from proxy.brokers.discovery import Brokers
 from proxy.clients.accepting import Accepting
@@ -17,16 +16,10 @@ class Readiness:
 
     __slots__ = ("_accepting", "_brokers", "_clock", "_draining", "_engines", "_listening", "_waits_until")
 
-    def __init__(
-        self,
-        clock: Callable[[], float] = monotonic,
-        accepting: Accepting | None = None,
-        engines: RelayEngines | None = None,
-    ) -> None:
+    def __init__(self, clock: Callable[[], float], accepting: Accepting, engines: RelayEngines | None = None) -> None:
         self._clock = clock
         self._brokers: Brokers | None = None
         self._waits_until = 0.0
-        # None: nobody can pause.
         self._accepting = accepting
         # None: there are no relays.
         self._engines = engines
@@ -54,7 +47,7 @@ class Readiness:
             return "draining"
         if not self._listening:
             return "not listening yet"
-        if self._accepting is not None and self._accepting.paused:
+        if self._accepting.paused:
             return "paused by an operator (pulsar-proxy admin resume)"
         if self._brokers is not None and self._clock() < self._waits_until and self._brokers.unproven:
             return "no broker is known to be up yet (readinessBrokerWaitMillis)"

@@ -76,8 +76,8 @@ def stats_documents(sources: StatsSources) -> tuple[Document, ...]:
 
 def _connection(relay: Relay) -> Mapping[str, object]:
     return {
-        "requestRate": relay.rates.reads,
-        "byteRate": relay.rates.size_bytes,
+        "requestRate": relay.traffic.rates.reads,
+        "byteRate": relay.traffic.rates.size_bytes,
         "clientAddress": _address(relay.client_name),
         "brokerAddress": _address(relay.broker_name),
     }

@@ -2,7 +2,6 @@ import asyncio
 import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,36 @@ from aiohttp import web
 
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.providers.issuer_client import LARGEST_ANSWER_BYTES
-from proxy.auth.settings import AuthenticationSettings, CacheRules, IssuerAccess, OpenIdSettings
+from proxy.config.config import Config
 from tests.support.auth.authentication import Doorman, at_once
 from tests.support.auth.issuer import AUDIENCE, DISCOVERY, Issuer, published, running_issuer
 from tests.support.auth.tls import PemFiles, server_context
 from tests.support.auth.tokens import NOW, dear_rsa_key, ec_key, rsa_key, weak_rsa_key
+from tests.support.configured import configured
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 from tests.support.patience import patient
 from tests.support.proxies.counted import counted
 
-OPEN = IssuerAccess(https_only=False, connect_seconds=patient(5), read_seconds=patient(5))
-IMPATIENT = replace(OPEN, connect_seconds=0.1, read_seconds=0.1)
+LIMITS = ("openIDHttpConnectionTimeoutMillis", "openIDHttpReadTimeoutMillis")
+OPEN = {"openIDRequireIssuersUseHttps": "false"} | dict.fromkeys(LIMITS, str(int(1000 * patient(5))))
+IMPATIENT = OPEN | dict.fromkeys(LIMITS, "100")
 FAILED = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
 NO_KEY = Reason.ERROR_RETRIEVING_PUBLIC_KEY
 
 
-def openid(*issuers: str, access: IssuerAccess = OPEN, **more: Any) -> OpenIdSettings:
-    return OpenIdSettings(issuers=issuers, audiences=(AUDIENCE, "other"), access=access, **more)
+def openid(*issuers: str, access: dict[str, str] = OPEN, **more: object) -> Config:
+    keys = {"openIDAllowedTokenIssuers": ",".join(issuers), "openIDAllowedAudiences": f"{AUDIENCE},other"}
+    return configured(authenticationProviders="openid", **keys | access | more)
 
 
 class Stage:
     """An issuer, a doorman who trusts it, and a clock that a test moves."""
 
-    def __init__(self, issuer: Issuer, access: IssuerAccess, **more: Any) -> None:
+    def __init__(self, issuer: Issuer, access: dict[str, str], **more: Any) -> None:
         self.issuer = issuer
         self.clock = ManualClock()
-        settings = AuthenticationSettings(("openid",), openid=openid(issuer.url, access=access, **more))
-        self.doorman = Doorman(settings, self.clock)
+        self.doorman = Doorman(openid(issuer.url, access=access, **more), self.clock)
 
     async def role_of(self, token: bytes) -> str:
         return (await self.doorman.admits("token", token)).role
@@ -48,7 +49,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(access: IssuerAccess = OPEN, **more: Any) -> AsyncIterator[Stage]:
+async def stage(access: dict[str, str] = OPEN, **more: Any) -> AsyncIterator[Stage]:
     async with running_issuer() as issuer:
         set_up = Stage(issuer, access, **more)
         yield set_up
@@ -89,7 +90,7 @@ async def test_claims_that_are_not_in_order_are_refused(claims: dict[str, Any], 
 
 
 async def test_any_of_several_audiences_will_do_and_leeway_and_role_claim_are_obeyed() -> None:
-    async with stage(leeway_seconds=10, role_claim="groups") as s:
+    async with stage(openIDAcceptedTimeLeewaySeconds=10, openIDRoleClaim="groups") as s:
         token = s.issuer.token(aud=["x", "other"], exp=NOW - 5, nbf=NOW + 5, groups=["ops", "dev"])
         assert await s.role_of(token) == "ops"
         assert await s.refuses(s.issuer.token()) is Reason.INVALID_JWT_CLAIM
@@ -249,8 +250,7 @@ async def test_closing_ends_a_question_and_those_who_wait_for_it() -> None:
 
 async def test_no_more_issuers_are_kept_than_asked_for() -> None:
     async with running_issuer() as one, running_issuer() as two:
-        settings = openid(one.url, two.url, cache=CacheRules(size=1))
-        doorman = Doorman(AuthenticationSettings(("openid",), openid=settings))
+        doorman = Doorman(openid(one.url, two.url, openIDCacheSize=1))
         for issuer in (one, two, one):
             await doorman.admits("token", issuer.token())
         assert (one.asked["/keys"], two.asked["/keys"]) == (2, 1)
@@ -261,8 +261,7 @@ async def test_issuer_over_tls_is_believed_by_the_trusted_authority_only(tmp_pat
     trusted = str(PemFiles.write(tmp_path).trust)
     async with running_issuer(server_context()) as issuer:
         for trust_file in (trusted, ""):
-            settings = openid(issuer.url, access=IssuerAccess(trust_file=trust_file))
-            doorman = Doorman(AuthenticationSettings(("openid",), openid=settings))
+            doorman = Doorman(openid(issuer.url, access={"openIDTokenIssuerTrustCertsFilePath": trust_file}))
             if trust_file:
                 assert (await doorman.admits("token", issuer.token())).role == "alice"
             else:
@@ -273,15 +272,17 @@ async def test_issuer_over_tls_is_believed_by_the_trusted_authority_only(tmp_pat
 @pytest.mark.parametrize(
     ("settings", "key"),
     [
-        (OpenIdSettings(), "openIDAllowedTokenIssuers"),
-        (OpenIdSettings(issuers=("https://a",)), "openIDAllowedAudiences"),
-        (openid("http://a", access=IssuerAccess()), "openIDAllowedTokenIssuers"),
+        (openid(), "openIDAllowedTokenIssuers"),
+        (openid("https://a", access={}, openIDAllowedAudiences=""), "openIDAllowedAudiences"),
+        (openid("http://a", access={}), "openIDAllowedTokenIssuers"),
         (openid("ftp://a"), "openIDAllowedTokenIssuers"),
-        (openid("https://a", fallback_discovery_mode="KUBERNETES"), "openIDFallbackDiscoveryMode"),
-        (openid("https://a", access=IssuerAccess(trust_file="/no/file")), "openIDTokenIssuerTrustCertsFilePath"),
+        (
+            openid("https://a", access={"openIDTokenIssuerTrustCertsFilePath": "/no/file"}),
+            "openIDTokenIssuerTrustCertsFilePath",
+        ),
     ],
 )
-def test_unusable_setting_names_its_key(settings: OpenIdSettings, key: str) -> None:
+def test_unusable_setting_names_its_key(settings: Config, key: str) -> None:
     with pytest.raises(SettingFault) as fault:
-        Doorman(AuthenticationSettings(("openid",), openid=settings))
+        Doorman(settings)
     assert fault.value.key == key

@@ -8,6 +8,7 @@ import pytest
 
 from limiter.sites import site_of
 from proxy.core.addresses import host_network
+from proxy.core.log import open_log
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward import places as shared
 from proxy.web.forward.places import LOOK_SECONDS, SharedPlaces
@@ -49,7 +50,7 @@ async def test_a_look_asks_for_the_site_of_each_place_a_few_times(
         return site_of(key)
 
     clock = ManualClock()
-    places = SharedPlaces("places", crowd, clock, lambda: WriteLimits(20.0, 0))
+    places = SharedPlaces("places", crowd, clock, lambda: WriteLimits(20.0, 0), open_log("error"))
     guests: list[Any] = [Guest(host_network(address.format(number))) for number in range(2 * crowd)]
     for guest in guests[:crowd]:
         await places.enter(guest, 5.0)

@@ -64,7 +64,7 @@ class RequestBytesMachine(RuleBasedStateMachine):
         self.soon: list[Any] = []
         loop: Any = SimpleNamespace(time=lambda: 0.0, call_soon=self.soon.append)
         self.now = 0.0
-        self.bytes = RequestBytes(loop, LIMIT, LoopBudget(loop, lambda: self.now))
+        self.bytes: Any = RequestBytes(loop, LIMIT, LoopBudget(loop, lambda: self.now))
         self.senders = [Sender(self, number) for number in range(CLIENTS)]
 
     @property

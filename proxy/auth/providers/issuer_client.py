@@ -16,7 +16,7 @@ import orjson
 from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.issuer_sockets import issuer_socket
 from proxy.auth.providers.verifying_keys import VerifyingKey, issuer_key
-from proxy.auth.settings import IssuerAccess
+from proxy.config.config import Config
 from proxy.core.errors import ProxyError
 
 if TYPE_CHECKING:
@@ -41,13 +41,16 @@ class IssuerFault(ProxyError):
 class IssuerClient:
     """Fetches the keys of issuers and holds nothing between two fetches; the constructor raises SettingFault."""
 
-    def __init__(self, access: IssuerAccess) -> None:
-        self._access = access
+    def __init__(self, config: Config) -> None:
+        self._trust_file = config.open_id_token_issuer_trust_certs_file_path
+        self._https_only = config.open_id_require_issuers_use_https
+        self._connect_seconds = config.seconds(Config.open_id_http_connection_timeout_millis)
+        self._read_seconds = config.seconds(Config.open_id_http_read_timeout_millis)
         try:
             self._trust()
         except OSError as error:
             raise SettingFault(
-                "openIDTokenIssuerTrustCertsFilePath", f"cannot use {access.trust_file}: {error}"
+                "openIDTokenIssuerTrustCertsFilePath", f"cannot use {self._trust_file}: {error}"
             ) from error
 
     async def fetch(self, issuer: str) -> Keys:
@@ -56,7 +59,7 @@ class IssuerClient:
         Both answers and the file of certificates together have the time of two requests: an endless wait would be the
         last request to this issuer.
         """
-        longest_seconds = 2 * (self._access.connect_seconds + self._access.read_seconds)
+        longest_seconds = 2 * (self._connect_seconds + self._read_seconds)
         try:
             async with asyncio.timeout(longest_seconds):
                 return await self._fetch(issuer)
@@ -67,11 +70,10 @@ class IssuerClient:
     async def _fetch(self, issuer: str) -> Keys:
         loop = asyncio.get_running_loop()
         aiohttp = await loop.run_in_executor(None, importlib.import_module, "aiohttp")
-        access = self._access
         timeout = aiohttp.ClientTimeout(
-            total=access.connect_seconds + access.read_seconds,
-            connect=access.connect_seconds,
-            sock_read=access.read_seconds,
+            total=self._connect_seconds + self._read_seconds,
+            connect=self._connect_seconds,
+            sock_read=self._read_seconds,
         )
         # Load the trusted certificates again: their file may have been replaced.
         try:
@@ -91,7 +93,7 @@ class IssuerClient:
         return await loop.run_in_executor(None, _usable_keys, published)
 
     def _trust(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=self._access.trust_file or None)
+        return ssl.create_default_context(cafile=self._trust_file or None)
 
     async def _address_of_keys(self, session: "ClientSession", issuer: str) -> str:
         what = Reason.ERROR_RETRIEVING_PROVIDER_METADATA
@@ -99,7 +101,7 @@ class IssuerClient:
         if document.get("issuer") != issuer:
             raise IssuerFault(what, f"issuer {issuer}: its discovery document names another issuer")
         address = document.get("jwks_uri")
-        schemes = ("https://",) if self._access.https_only else ("https://", "http://")
+        schemes = ("https://",) if self._https_only else ("https://", "http://")
         if not isinstance(address, str) or not address.lower().startswith(schemes):
             raise IssuerFault(what, f"issuer {issuer}: expected a jwks_uri that begins with {' or '.join(schemes)}")
         return address

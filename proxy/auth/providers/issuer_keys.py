@@ -22,7 +22,7 @@ from typing import Any, Final
 from proxy.auth.failures import Reason
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.verifying_keys import VerifyingKey
-from proxy.auth.settings import CacheRules
+from proxy.config.config import Config
 from proxy.core.tasks import Draw, spread
 
 # A fleet that reconnects at once may wait together, but waiting clients must not take unbounded memory.
@@ -81,18 +81,19 @@ class _Failure:
 class IssuerKeys:
     """Finds keys by issuer and key id; `start` runs a request, `monotonic` returns seconds.
 
-    The caller passes allowed issuers only: their number bounds the state kept beside `rules.size` key sets.
+    The caller passes allowed issuers only: their number bounds the state kept beside `openIDCacheSize` key sets.
     """
 
     def __init__(
         self,
-        rules: CacheRules,
+        config: Config,
         fetch: Callable[[str], Awaitable[Keys]],
         start: Start,
         monotonic: Callable[[], float],
         draw: Draw = random.random,
     ) -> None:
-        self._rules = rules
+        self._config = config
+        self._refresh_seconds = config.open_id_cache_refresh_after_write_seconds
         self._fetch = fetch
         self._start = start
         self._monotonic = monotonic
@@ -114,7 +115,7 @@ class IssuerKeys:
         held = self._fresh(issuer)
         found = held.keys.get(key_id) if held else None
         if found is not None:
-            if held is not None and self._age(held) >= self._rules.refresh_seconds and not self._rests(issuer):
+            if held is not None and self._age(held) >= self._refresh_seconds and not self._rests(issuer):
                 self._ask(issuer)
             return found
         if held is None or self._may_miss(issuer, key_id, held):
@@ -137,7 +138,7 @@ class IssuerKeys:
         return self._misses_of(issuer).allows(key_id, self._monotonic())
 
     def _misses_of(self, issuer: str) -> _Misses:
-        part = max(self._rules.miss_seconds, REST_SECONDS) / MISSES_A_WINDOW
+        part = max(self._config.open_id_key_id_cache_miss_refresh_seconds, REST_SECONDS) / MISSES_A_WINDOW
         return self._misses.setdefault(issuer, _Misses(part))
 
     async def _asked(self, issuer: str, token_bytes: int) -> None:
@@ -175,7 +176,7 @@ class IssuerKeys:
         self._failures.pop(issuer, None)
         self._held[issuer] = _HeldKeys(keys, self._monotonic())
         self._held.move_to_end(issuer)
-        while len(self._held) > max(self._rules.size, 1):
+        while len(self._held) > self._config.open_id_cache_size:
             self._held.popitem(last=False)
 
     def _failed(self, issuer: str, fault: IssuerFault, rest_seconds: float) -> None:
@@ -191,7 +192,7 @@ class IssuerKeys:
         held = self._held.get(issuer)
         if held is None:
             return None
-        if self._age(held) >= self._rules.expire_seconds:
+        if self._age(held) >= self._config.open_id_cache_expiration_seconds:
             del self._held[issuer]
             return None
         self._held.move_to_end(issuer)

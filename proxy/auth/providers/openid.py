@@ -20,9 +20,9 @@ from proxy.auth.providers.signed_token import (
     parse_token,
     role_in,
 )
-from proxy.auth.settings import OpenIdSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.auth.sources import Watched
+from proxy.config.config import Config
 
 ALGORITHMS: Final = frozenset({"RS256", "RS384", "RS512", "ES256", "ES384", "ES512"})
 _REQUIRED: Final = ("iat", "exp", "nbf", "sub")
@@ -47,20 +47,20 @@ class OpenIdProvider:
 
     def __init__(
         self,
-        settings: OpenIdSettings,
+        config: Config,
         start: Start,
         now: Callable[[], float],
         monotonic: Callable[[], float],
         turns: SignatureTurns | None = None,
     ) -> None:
-        _check(settings)
-        self._issuers = frozenset(settings.issuers)
-        self._audiences = frozenset(settings.audiences)
-        self._role_claim = settings.role_claim or "sub"
-        self._leeway_seconds = settings.leeway_seconds
+        _check(config)
+        self._issuers = frozenset(config.open_id_allowed_token_issuers)
+        self._audiences = frozenset(config.open_id_allowed_audiences)
+        self._role_claim = config.open_id_role_claim or "sub"
+        self._leeway_seconds = config.open_id_accepted_time_leeway_seconds
         self._now = now
         self._turns = turns
-        self._keys = IssuerKeys(settings.cache, IssuerClient(settings.access).fetch, start, monotonic)
+        self._keys = IssuerKeys(config, IssuerClient(config).fetch, start, monotonic)
 
     def user_to_check(self, data: bytes) -> str | None:
         """Return None: checking a signature is cheap, and waits for an issuer have a limit of their own."""
@@ -111,19 +111,13 @@ class OpenIdProvider:
         return Authenticated(role_in(claims, self._role_claim), expires_at)
 
 
-def _check(settings: OpenIdSettings) -> None:
-    if settings.fallback_discovery_mode.lower() != "disabled":
-        raise SettingFault(
-            "openIDFallbackDiscoveryMode",
-            f"got {settings.fallback_discovery_mode!r}, expected DISABLED: keys are not asked of Kubernetes, "
-            "name the cluster's issuer in openIDAllowedTokenIssuers",
-        )
-    if not settings.issuers:
+def _check(config: Config) -> None:
+    if not config.open_id_allowed_token_issuers:
         raise SettingFault("openIDAllowedTokenIssuers", "expected at least one issuer")
-    if not settings.audiences:
+    if not config.open_id_allowed_audiences:
         raise SettingFault("openIDAllowedAudiences", "expected at least one audience")
-    schemes = ("https://",) if settings.access.https_only else ("https://", "http://")
-    for issuer in settings.issuers:
+    schemes = ("https://",) if config.open_id_require_issuers_use_https else ("https://", "http://")
+    for issuer in config.open_id_allowed_token_issuers:
         if not issuer.lower().startswith(schemes):
             raise SettingFault(
                 "openIDAllowedTokenIssuers",

@@ -5,13 +5,12 @@ are imported, because their libraries take longer than the rest of the start.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from proxy.auth.authenticator import Authenticator, Provider
 from proxy.auth.failures import SettingFault
 from proxy.auth.roles import is_role
-from proxy.auth.settings import AuthenticationSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.config.core import Core
 from proxy.core.secrets import masked
@@ -27,22 +26,24 @@ _NAMES: Final = {
 
 
 def build_authenticator(
-    settings: AuthenticationSettings,
+    providers: Sequence[str],
     core: Core,
     now: Callable[[], float] = time.time,
     turns: SignatureTurns | None = None,
 ) -> Authenticator:
-    """Build the providers in their order and read their files; raise SettingFault.
+    """Build these providers in their order and read their files; raise SettingFault.
 
     `now` returns seconds since the epoch. `turns` spreads the checks of signatures over the loop's iterations; None for
     a process that serves nobody.
     """
-    names = [_short_name(name) for name in settings.providers]
-    if not names and not settings.anonymous_role:
+    config = core.config
+    names = [_short_name(name) for name in providers]
+    anonymous_role = config.anonymous_user_role
+    if not names and not anonymous_role:
         raise SettingFault(
             "authenticationProviders", f"expected at least one of {_expected()}, because authenticationEnabled=true"
         )
-    if settings.anonymous_role and not is_role(settings.anonymous_role):
+    if anonymous_role and not is_role(anonymous_role):
         expected = "expected printable text of at most 1,024 characters, no blank at an end"
         raise SettingFault("anonymousUserRole", expected)
     tasks = TaskScope(lambda error: core.counters.internal_error(error, "authentication"))
@@ -51,20 +52,20 @@ def build_authenticator(
         if name == "token":
             from proxy.auth.providers.token import TokenProvider
 
-            return TokenProvider(settings.token, now, turns)
+            return TokenProvider(config, now, turns)
         if name == "openid":
             from proxy.auth.providers.openid import OpenIdProvider
 
-            return OpenIdProvider(settings.openid, tasks.start, now, core.clock, turns)
+            return OpenIdProvider(config, tasks.start, now, core.clock, turns)
         if name == "basic":
             from proxy.auth.providers.basic import BasicProvider
 
-            return BasicProvider(settings.basic_conf, core.loop, settings.checks_at_once)
+            return BasicProvider(config.basic_auth_conf, core.loop, config.password_threads)
         from proxy.auth.providers.certificate import CertificateProvider
 
         return CertificateProvider()
 
-    return Authenticator([make(name) for name in dict.fromkeys(names)], settings, core, tasks)
+    return Authenticator([make(name) for name in dict.fromkeys(names)], core, tasks)
 
 
 def _short_name(name: str) -> str:

@@ -24,7 +24,7 @@ from joserfc.jws import JWSRegistry
 
 from proxy.auth.providers.signed_token import SignedToken
 
-Family = Literal["", "RSA", "EC"]
+Family = Literal["RSA", "EC"]
 
 LEAST_SECRET_BYTES: Final = 32
 LEAST_RSA_BITS: Final = 2048
@@ -79,12 +79,12 @@ def public_key(raw: bytes, family: Family) -> VerifyingKey:
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ValueError("expected an RSA or EC public key, DER or PEM") from error
     pem = loaded.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    if isinstance(loaded, RSAPublicKey) and family != "EC":
+    if isinstance(loaded, RSAPublicKey) and family == "RSA":
         _check_rsa(loaded.key_size, loaded.public_numbers().e)
         return VerifyingKey(RSAKey.import_key(pem), _RSA)
-    if isinstance(loaded, EllipticCurvePublicKey) and family != "RSA":
+    if isinstance(loaded, EllipticCurvePublicKey) and family == "EC":
         return _ec(ECKey.import_key(pem))
-    raise ValueError(f"got a key of another kind, expected {family or 'RSA or EC'} (tokenPublicAlg)")
+    raise ValueError(f"got a key of another kind, expected {family} (tokenPublicAlg)")
 
 
 def issuer_key(published: dict[str, Any]) -> VerifyingKey:

@@ -22,7 +22,7 @@ from proxy.net.away import Pages
 from proxy.net.pump import STEP_BYTES
 from proxy.net.spill.body import Body, ListInMemory, SpillableBody
 from proxy.net.spill.judge import LEAST_REST_BYTES
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.telemetry.events.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -255,7 +255,7 @@ def _shrink(direct: Permit, timeline: Timeline | None, left: int) -> None:
 _EMPTY: Final = memoryview(b"")
 
 
-def too_large_for(client: ClientView, topic_count: int, frame_bytes: int) -> RequestFailed:
+def too_large_for(client: Client, topic_count: int, frame_bytes: int) -> RequestFailed:
     """Return the failure of a list whose frame is larger than the client accepts, with the ways out."""
     return OverLimit(
         ServerError.NotAllowedError,

@@ -20,7 +20,7 @@ from protocol.pb import PulsarApi_pb2 as pb
 from proxy.auth.fairness_key import role_of
 from proxy.brokers.target import BrokerAddress
 from proxy.core.registry import Registry
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.topic_lists.bodies import EncodedList
 from proxy.telemetry.events.recorder import RequestRecord
 from proxy.telemetry.events.timeline import GroupTimeline, Step
@@ -60,7 +60,7 @@ class GroupKey(tuple[Hashable, ...]):
 
 
 # The key that is charged for a client's list of a namespace.
-KeyOf: TypeAlias = Callable[[ClientView, str], Hashable]
+KeyOf: TypeAlias = Callable[[Client, str], Hashable]
 
 
 class GroupMember:
@@ -68,7 +68,7 @@ class GroupMember:
 
     __slots__ = ("client", "joined", "left", "outcome", "request_id", "reserved")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, client: ClientView, request_id: int) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, client: Client, request_id: int) -> None:
         self.client = client
         self.joined = loop.time()
         self.request_id = request_id
@@ -341,7 +341,7 @@ class ListGroups:
 
     def join(
         self,
-        client: ClientView,
+        client: Client,
         broker: BrokerAddress,
         request: pb.CommandGetTopicsOfNamespace,
         *,

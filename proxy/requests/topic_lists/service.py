@@ -35,7 +35,7 @@ from proxy.core.tasks import CoarseDeadlines, TaskClock, TaskScope
 from proxy.net.body_turn import ReaderShare
 from proxy.net.pump import Pump
 from proxy.requests.arriving import ArrivingAnswers
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.topic_lists.bodies import EncodedList, encode, too_large_for
 from proxy.requests.topic_lists.broker_queues import TopicListLimits
 from proxy.requests.topic_lists.groups import (
@@ -115,7 +115,7 @@ class ListRequest:
     has been written.
     """
 
-    client: ClientView
+    client: Client
     request: pb.CommandGetTopicsOfNamespace
     arrived: float
     record: RequestRecord | None = None

@@ -41,9 +41,7 @@ class GateLimits:
 class Gate:
     """Admits requests within the limits."""
 
-    def __init__(
-        self, clock: Clock, limits: GateLimits, rates: Callable[[], WriteLimits], log: Logger | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, limits: GateLimits, rates: Callable[[], WriteLimits], log: Logger) -> None:
         self.limits = limits
         self._clock = clock
         self._places = SharedPlaces(

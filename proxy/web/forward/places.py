@@ -98,7 +98,7 @@ class SharedPlaces:
         limit: int,
         clock: Clock,
         limits: Callable[[], WriteLimits],
-        log: Logger | None = None,
+        log: Logger,
         *,
         max_waiting: int = 0,
     ) -> None:
@@ -254,7 +254,7 @@ class SharedPlaces:
         leaving = len(places) - len(staying)
         ended = self._end((place for *_, place in late), waiting - leaving, now, slow=True)
         shared = self._end(self._above_share(line, now, leaving + ended), waiting - leaving - ended, now, slow=False)
-        if self._log is not None and (ended or shared):
+        if ended or shared:
             self._log.warning(
                 "requests ended for others that wait", limiter=line.name, slow=ended, above_share=shared,
                 waiting=waiting,

@@ -60,7 +60,7 @@ from proxy.web.forward.own_credentials import (
 from proxy.web.forward.places import Place
 from proxy.web.forward.redirects import RedirectRules, follows, same_origin
 from proxy.web.forward.replay_copies import ReplayCopies, ReplayCopy
-from proxy.web.forward.routes import Care, Destination, ExtraRoute, Group
+from proxy.web.forward.routes import Care, Destination, Group
 from proxy.web.forward.settings import WebLimits, WebTargets
 from proxy.web.forward.topic_list_permits import ListUnderWay, TopicListPermits
 from proxy.web.forward.uploads import Upload
@@ -149,7 +149,7 @@ class ReverseProxy:
         self._lookups = lookups
         self._extra_headers = extra_headers(config.proxy_http_response_headers_json)
         self._client = open_client(
-            limits, hosts_of(targets.urls), side.web_validator, targets.dns_seconds, core.loop_budget
+            limits, hosts_of(targets.urls), side.web_validator, core.config.broker_dns_ttl_seconds, core.loop_budget
         )
         self._rules = RedirectRules(
             (*targets.brokers, *targets.function_workers), side.web_validator, targets.third_parties,
@@ -186,7 +186,7 @@ class ReverseProxy:
     def servers(self, destination: Destination) -> tuple[Upstreams, str]:
         """Return the servers of a destination and their configuration key; raises HttpRefused without servers."""
         group = destination.servers
-        if isinstance(group, ExtraRoute):
+        if isinstance(group, ReverseProxyRoute):
             return self._extra[group], f"httpReverseProxy.{group.name}.proxyTo"
         if group is Group.FUNCTION_WORKERS and self._workers is not None:
             return self._workers, _KEYS[group]

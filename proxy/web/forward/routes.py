@@ -11,6 +11,8 @@ from enum import Enum
 from typing import Final
 from urllib.parse import unquote
 
+from proxy.config.sources import ReverseProxyRoute
+
 _FUNCTIONS: Final = frozenset({"functions", "function", "sources", "source", "sinks", "sink", "worker", "worker-stats"})
 _DOMAINS: Final = frozenset({"persistent", "non-persistent"})
 _LISTS_OF_A_NAMESPACE: Final = frozenset({"topics", "destinations"})
@@ -45,41 +47,13 @@ class Group(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExtraRoute:
-    """A route of `httpReverseProxy.<name>`: requests below `path` go to the URL `proxy_to`."""
-
-    name: str
-    path: str
-    proxy_to: str
-
-    def below(self, raw_path: str) -> str:
-        """Return what stands behind `proxy_to` for a request of this route, given as its path and query.
-
-        The route's own path is left out, as are empty segments: so Jetty's ProxyServlet.Transparent has it, which is
-        the Java proxy's.
-        """
-        path, mark, query = raw_path.partition("?")
-        rest = _parts(path)[len(_parts(self.path)) :]
-        end = "/" if rest and path.endswith("/") else ""
-        return "".join(f"/{part}" for part in rest) + end + mark + query
-
-    def with_slash(self, raw_path: str) -> str | None:
-        """Return where a request of the route's own path without a final slash belongs; None for any other."""
-        path, mark, query = raw_path.partition("?")
-        parts = _parts(path)
-        if path.endswith("/") or len(parts) != len(_parts(self.path)):
-            return None
-        return "/" + "/".join(parts) + "/" + mark + query
-
-
-@dataclass(frozen=True, slots=True)
 class Destination:
     """The servers of a request, and the namespace whose topics it lists; None for any other request.
 
     `heeds_roles`: the service does what the client's role may do, and not what the proxy may do that forwards for it.
     """
 
-    servers: Group | ExtraRoute
+    servers: Group | ReverseProxyRoute
     care: Care = Care.NONE
     namespace: str | None = None
     heeds_roles: bool = True
@@ -87,24 +61,39 @@ class Destination:
     @property
     def to_third_party(self) -> bool:
         """Whether the servers are an operator's own, neither brokers nor function workers."""
-        return isinstance(self.servers, ExtraRoute)
+        return isinstance(self.servers, ReverseProxyRoute)
 
     def with_slash(self, raw_path: str) -> str | None:
         """Return where a request of a route's own path without a final slash belongs; None for any other.
 
         Relative links of a page would lead past the route otherwise.
         """
-        return None if isinstance(self.servers, Group) else self.servers.with_slash(raw_path)
+        if isinstance(self.servers, Group):
+            return None
+        path, mark, query = raw_path.partition("?")
+        parts = _parts(path)
+        if path.endswith("/") or len(parts) != len(_parts(self.servers.path)):
+            return None
+        return "/" + "/".join(parts) + "/" + mark + query
 
     def asked_path(self, raw_path: str) -> str:
-        """Return what stands behind the URL of a server, given the path and query of a request."""
-        return raw_path if isinstance(self.servers, Group) else self.servers.below(raw_path)
+        """Return what stands behind the URL of a server, given the path and query of a request.
+
+        The path of a route of the operator's own is left out, as are empty segments: so Jetty's
+        ProxyServlet.Transparent has it, which is the Java proxy's.
+        """
+        if isinstance(self.servers, Group):
+            return raw_path
+        path, mark, query = raw_path.partition("?")
+        rest = _parts(path)[len(_parts(self.servers.path)) :]
+        end = "/" if rest and path.endswith("/") else ""
+        return "".join(f"/{part}" for part in rest) + end + mark + query
 
 
 class RouteTable:
     """The routes of a configuration; extra routes come before built-in routes, the longest path first."""
 
-    def __init__(self, extra: tuple[ExtraRoute, ...] = ()) -> None:
+    def __init__(self, extra: tuple[ReverseProxyRoute, ...] = ()) -> None:
         self.extra = tuple(sorted(extra, key=lambda route: len(_segments(route.path)), reverse=True))
         self._extra = [(_segments(route.path), route) for route in self.extra]
 

@@ -5,8 +5,8 @@ from typing import Final, Self
 
 from proxy.brokers.dialer import SocketOptions
 from proxy.config.config import Config
+from proxy.config.sources import ReverseProxyRoute
 from proxy.web.forward.gate import GATE_SECONDS, GateLimits
-from proxy.web.forward.routes import ExtraRoute
 from proxy.web.http.origins import OriginRules
 
 # A body holds this many times httpOutputBufferSize in each direction: the piece being written (1), read-ahead (1), and
@@ -77,14 +77,12 @@ class WebLimits:
 
 @dataclass(frozen=True, slots=True)
 class WebTargets:
-    """The base URLs of the servers that requests are forwarded to, and settings for connecting to them."""
+    """The base URLs of the servers that requests are forwarded to, and whether a certificate is shown to them."""
 
     brokers: tuple[str, ...]
     function_workers: tuple[str, ...]
-    extra: tuple[ExtraRoute, ...]
-    tls_only: bool
-    dns_seconds: int
-    shows_certificate: bool = False
+    extra: tuple[ReverseProxyRoute, ...]
+    shows_certificate: bool
 
     @property
     def third_parties(self) -> tuple[str, ...]:
@@ -107,8 +105,7 @@ class WebTargets:
         tls = config.tls_enabled_with_broker
         brokers = config.broker_web_service_url_tls if tls else config.broker_web_service_url
         workers = config.function_worker_web_service_url_tls if tls else config.function_worker_web_service_url
-        extra = tuple(ExtraRoute(route.name, route.path, route.proxy_to) for route in config.http_reverse_proxies)
         return cls(
-            brokers, workers, extra, tls_only=tls, dns_seconds=config.broker_dns_ttl_seconds,
+            brokers, workers, config.http_reverse_proxies,
             shows_certificate=tls and bool(config.value(config.broker_client_certificate())),
         )  # fmt: skip

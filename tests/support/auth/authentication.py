@@ -13,7 +13,7 @@ from proxy.auth.authenticator import Authenticator
 from proxy.auth.failures import CredentialsRefused
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.registry import build_authenticator
-from proxy.auth.settings import AuthenticationSettings
+from proxy.config.config import Config
 from proxy.core.counters import Counters
 from proxy.core.log import open_log
 from tests.support.auth.tokens import NOW
@@ -26,13 +26,15 @@ from tests.support.proxies.counted import counted, counted_by
 class Doorman:
     """An authenticator and all that it told others; `now` is the time of day."""
 
-    def __init__(self, settings: AuthenticationSettings, clock: Clock | None = None) -> None:
+    def __init__(self, config: Config, clock: Clock | None = None) -> None:
         self.now = NOW
         self.crashes: list[BaseException] = []
         self.counters = Counters(lambda error, where: self.crashes.append(error))
         self._lines = io.BytesIO()
-        core = core_of(counters=self.counters, log=open_log("debug", file=self._lines), loop=clock or ManualClock())
-        self.authenticator: Authenticator = build_authenticator(settings, core, lambda: self.now)
+        core = core_of(
+            config=config, counters=self.counters, log=open_log("debug", file=self._lines), loop=clock or ManualClock()
+        )
+        self.authenticator: Authenticator = build_authenticator(config.authentication_providers, core, lambda: self.now)
 
     async def admits(self, method: str, data: bytes, certificate: bytes | None = None) -> Authenticated:
         return await self.authenticator.authenticate(method, data, certificate, "192.0.2.1")
@@ -56,12 +58,12 @@ class Doorman:
         return [json.loads(line) for line in self._lines.getvalue().splitlines()]
 
 
-def watching(settings: AuthenticationSettings) -> Callable[[Callable[[Doorman], Awaitable[None]]], None]:
+def watching(config: Config) -> Callable[[Callable[[Doorman], Awaitable[None]]], None]:
     """Run a test's body in virtual time, with an authenticator that watches its files."""
 
     def run(body: Callable[[Doorman], Awaitable[None]]) -> None:
         async def main() -> None:
-            doorman = Doorman(settings)
+            doorman = Doorman(config)
             doorman.authenticator.start()
             await body(doorman)
             await doorman.authenticator.close()

@@ -14,15 +14,16 @@ from proxy.core.errors import DisconnectCause
 from proxy.core.tasks import TaskScope
 from proxy.net.hangup import HangupWatcher
 from proxy.net.output import Output
-from proxy.net.transport import Endpoint, SharedReadBuffer
+from proxy.net.transport import SharedReadBuffer
 from proxy.net.write_watch import WriteWatch
+from proxy.requests.client import Client
 from tests.support.cores import core_of
 from tests.support.sockets.memory_transport import MemoryTransport
 
 EVERYTHING = 1 << 40
 
 
-class ListClient(Endpoint):
+class ListClient(Client):
     """A requester (`proxy.requests.client`) over a transport in memory, which takes `room` bytes before it stalls."""
 
     def __init__(
@@ -35,21 +36,17 @@ class ListClient(Endpoint):
         room: int = EVERYTHING,
         max_frame_bytes: int = EVERYTHING,
     ) -> None:
-        super().__init__(loop, SharedReadBuffer(), hangup)
+        core = core_of(loop=loop)
+        super().__init__(loop, SharedReadBuffer(), hangup, core.loop_budget, "192.0.2.1")
         self.name = name
-        self.client_version: str | None = None
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        watch = WriteWatch(core_of(loop=loop), direct, direct, lambda: 0)
+        watch = WriteWatch(core, direct, direct, lambda: 0, lambda: (None, None), None)
         self.output = Output(self, direct, watch)
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)
         self._scope = TaskScope(self.crashes.append)
         self.socket.connect(self)
-
-    @property
-    def gone(self) -> bool:
-        return self.cause is not None
 
     def start(self, work: Coroutine[Any, Any, None], on_end: Callable[[], None] | None = None) -> Callable[[], object]:
         """Run `work` as long as the client is there."""

@@ -15,13 +15,13 @@ from protocol.pb import PulsarApi_pb2 as pb
 from protocol.states import ConnectionState, Role, State
 from proxy.clients.large_frames import UNBOOKED_FRAME_BYTES, LargeFrames
 from proxy.clients.services import SHARE_PART
-from proxy.clients.session import Hold
 from proxy.clients.upload_watch import LOOK_SECONDS, UploadWatch
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
 from proxy.core.tasks import TaskScope
 from proxy.net.transport import SMALL_READ_BYTES
+from proxy.requests.client import Hold
 from proxy.telemetry.refusals import RefusalLog
 from tests.support.loops.clock import ManualClock, ManualTimer
 

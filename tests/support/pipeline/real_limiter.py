@@ -22,7 +22,7 @@ from pipeline.core.model import LISTS_AT_ONCE, MILLION, NEVER, Limits, Outcome, 
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.net.write_watch import WriteLock
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.topic_lists.bodies import EncodedList
 from proxy.requests.topic_lists.groups import GroupMember, ListGroup, ListGroups, await_a_reader
 from proxy.telemetry.events.timeline import Step
@@ -292,7 +292,7 @@ class RealLimiter:
             request_id=asker.index, namespace=f"t/{self._need['question'][asker.index]}"
         )
         broker = BrokerAddress("broker", self._need["broker"][asker.index])
-        client = cast(ClientView, asker)
+        client = cast(Client, asker)
         group, member, new = self.groups.join(client, broker, request, share=self._limits.coalescing)
         if new:
             self._spans[group] = {}

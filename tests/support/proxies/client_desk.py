@@ -43,7 +43,7 @@ from tests.support.sockets.memory_transport import MemoryTransport
 
 LIMITS = ClientLimits(
     max_frame_bytes=1 << 20,
-    max_message_bytes=1 << 20,
+    max_answer_bytes=1 << 20,
     max_outstanding=100,
     unanswered_per_second=1000,
     frame_seconds=30.0,

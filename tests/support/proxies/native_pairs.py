@@ -18,6 +18,8 @@ from proxy.net.pump import Pump
 from proxy.relay.engine import RelayOrder
 from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
 from proxy.relay.native_engine import NativeEngine, NativeRelay
+from proxy.relay.relay_log import RelayLog
+from proxy.relay.topic_slots import TopicSlots
 from proxy.relay.watch_limits import WatchLimits
 from proxy.telemetry.events.recorder import RequestOrigin
 from tests.support.loops.loops import run_virtual
@@ -277,7 +279,18 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
     async with hangup_watcher() as watcher:
         budget = LoopBudget(loop, loop.time)
         engine = NativeEngine(
-            loop, lambda: cast(Any, pairs), budget, counters, limits, watcher.ended, bodies, log, lambda _: None
+            loop,
+            lambda: cast(Any, pairs),
+            budget,
+            counters,
+            limits,
+            watcher.ended,
+            bodies,
+            log,
+            lambda _: None,
+            TopicSlots(loop.time, cast(Any, None)),
+            RelayLog(log, loop.time, 0),
+            0,
         )
         engine.start()
         at = Bench(engine, pairs, limits, counters, file, bodies)

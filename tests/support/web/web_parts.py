@@ -12,8 +12,10 @@ from proxy.auth.fairness_key import DisplayNames
 from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import TargetValidator
+from proxy.clients.accepting import Accepting
 from proxy.config.config import Config
 from proxy.core.counters import Counters
+from proxy.core.log import open_log
 from proxy.net.hangup import HangupWatcher
 from proxy.net.listen.listening import ListeningSockets
 from proxy.requests.topic_lists.memory import ListMemory
@@ -85,7 +87,8 @@ async def running(
     render: Callable[[], bytes] = lambda: b"a_metric 1.0\n", *, ready: bool = True, **overrides: str
 ) -> AsyncIterator[Running]:
     """Serve until the block ends; without `ready` the ports for clients are not open yet."""
-    readiness, hangup = Readiness(), HangupWatcher(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    readiness, hangup = Readiness(loop.time, Accepting(loop, open_log("error"))), HangupWatcher(loop)
     if ready:
         readiness.opened()
     counters = Counters(lambda error, where: None)

@@ -10,7 +10,6 @@ import pytest
 from proxy.auth.failures import CredentialsRefused, Reason
 from proxy.auth.own.oauth2 import read_key
 from proxy.auth.providers.token import TokenProvider
-from proxy.auth.settings import TokenSettings
 from proxy.cli.admin.client import AdminClient, NoAnswer
 from proxy.config.config import Config
 from proxy.config.credential_parameters import BadParameters, parse_credentials
@@ -21,6 +20,7 @@ from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import extra_headers
 from tests.support.auth.authentication import at_once
 from tests.support.auth.tokens import NOW, SECRET, b64, data_url, signed_bytes
+from tests.support.configured import configured
 from tests.support.each import each
 from tests.unit.proxy.cli.test_admin_client import answering
 
@@ -60,7 +60,7 @@ def test_a_key_file_that_is_none_is_unavailable(document: bytes) -> None:
 @pytest.mark.threat("json-brackets")
 @each("document", DOCUMENTS)
 def test_a_token_of_it_is_refused(document: bytes) -> None:
-    provider = TokenProvider(TokenSettings(secret_key=data_url(SECRET)), lambda: NOW)
+    provider = TokenProvider(configured(tokenSecretKey=data_url(SECRET)), lambda: NOW)
     for token in (signed_bytes(document), b".".join((b64(document), b64(b"{}"), b64(b"signed")))):
         with pytest.raises(CredentialsRefused) as refused:
             at_once(provider.authenticate(token, None, "192.0.2.1"))

@@ -18,7 +18,6 @@ from proxy.auth.failures import Reason
 from proxy.auth.own.oauth2 import OAuth2Credentials, Token
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.issuer_keys import IssuerKeys
-from proxy.auth.settings import CacheRules
 from proxy.brokers.admin_port import AdminRefused
 from proxy.brokers.broker_list import REFUSED_SECONDS, BrokerList
 from proxy.brokers.discovery import Brokers, BrokerSettings
@@ -32,6 +31,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.core.tasks import TaskScope
 from proxy.telemetry.events.topic_watch import SECONDS_UNTIL_KEPT, TopicWatch
 from proxy.web.forward.upstreams import LONGEST_PAUSE_SECONDS, Upstreams
+from tests.support.configured import configured
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_without_sockets
 from tests.unit.eventlog.parts import BOOT, MIB, MemoryStore, encode, tee
@@ -196,7 +196,7 @@ def test_keys_of_an_issuer_that_fails_are_asked_for_out_of_step() -> None:
 
     async def one() -> None:
         scope = TaskScope(crashed)
-        keys = IssuerKeys(CacheRules(), ill, scope.start, asyncio.get_running_loop().time)
+        keys = IssuerKeys(configured(), ill, scope.start, asyncio.get_running_loop().time)
         for _ in range(400):
             with pytest.raises(IssuerFault):
                 await keys.key("https://issuer.example", "key", 100)

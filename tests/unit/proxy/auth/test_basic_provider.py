@@ -7,10 +7,10 @@ from proxy.auth.failures import Reason, SettingFault
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers import basic
 from proxy.auth.providers.htpasswd import PasswordHash, read_htpasswd
-from proxy.auth.settings import AuthenticationSettings
 from tests.support.auth.authentication import Doorman, at_once, watching
 from tests.support.auth.slow_checks import HeldChecks
 from tests.support.auth.tokens import data_url
+from tests.support.configured import configured
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import eventually
 from tests.unit.proxy.core.test_threads import NoMore
@@ -21,7 +21,9 @@ SHA1 = "{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ="
 
 
 def doorman_of(*lines: str, clock: ManualClock | None = None) -> Doorman:
-    return Doorman(AuthenticationSettings(("basic",), basic_conf=data_url("\n".join(lines).encode())), clock)
+    return Doorman(
+        configured(authenticationProviders="basic", basicAuthConf=data_url("\n".join(lines).encode())), clock
+    )
 
 
 def hashed(kind: str, password: str, **settings: object) -> str:
@@ -92,7 +94,7 @@ def test_file_that_is_not_understood_is_refused_by_line_and_shows_no_hash(conten
 
 def test_unset_file_names_its_key() -> None:
     with pytest.raises(SettingFault, match="basicAuthConf: expected"):
-        Doorman(AuthenticationSettings(("basic",)))
+        Doorman(configured(authenticationProviders="basic"))
 
 
 async def test_known_client_is_let_in_again_without_a_check(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +114,7 @@ def test_changed_passwords_and_new_users_count_at_once(tmp_path: Path) -> None:
     path = tmp_path / "users"
     path.write_text(f"bob:{SHA1}\nalice:{SHA1}\n")
 
-    @watching(AuthenticationSettings(("basic",), basic_conf=str(path)))
+    @watching(configured(authenticationProviders="basic", basicAuthConf=path))
     async def _(doorman: Doorman) -> None:
         await doorman.admits("basic", b"alice:secret")
         for wrong in (b"alice:sesame", b"carol:sesame"):

@@ -11,9 +11,9 @@ from proxy.auth.failures import Reason
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.issuer_keys import MISSES_A_WINDOW, IssuerKeys
 from proxy.auth.providers.verifying_keys import VerifyingKey
-from proxy.auth.settings import CacheRules
 from proxy.core.tasks import TaskScope
 from tests.support.brokers.played import crash
+from tests.support.configured import configured
 
 ISSUER = "https://issuer.example"
 WINDOW = 300.0
@@ -50,7 +50,7 @@ async def issuer() -> AsyncIterator[Issuer]:
     """Give an issuer whose keys were fetched ten seconds ago."""
 
     made, scope = Issuer(), TaskScope(crash)
-    made.keys = IssuerKeys(CacheRules(miss_seconds=WINDOW), made.fetch, scope.start, lambda: made.now)
+    made.keys = IssuerKeys(configured(), made.fetch, scope.start, lambda: made.now)
     assert await made.finds("old")
     made.now += 10
     try:

@@ -10,10 +10,10 @@ from proxy.auth.failures import CredentialsRefused
 from proxy.auth.providers import token
 from proxy.auth.providers.token import TokenProvider
 from proxy.auth.providers.verifying_keys import VerifyingKey
-from proxy.auth.settings import TokenSettings
 from proxy.auth.signature_turns import SignatureTurns
 from proxy.core.loop_budget import LoopBudget
 from tests.support.auth.tokens import NOW, data_url, der, key_for, signed
+from tests.support.configured import configured
 from tests.support.loops.loops import run_virtual
 
 CROWD = 20
@@ -31,7 +31,7 @@ class Desk:
         self.turns = SignatureTurns(loop, self.budget)
         self.checks = [0]
         self.checked: list[str] = []
-        settings = TokenSettings(public_key=data_url(der(key_for(algorithm))), public_alg=algorithm)
+        settings = configured(tokenPublicKey=data_url(der(key_for(algorithm))), tokenPublicAlg=algorithm)
         self.provider = TokenProvider(settings, lambda: NOW, self.turns)
         self.good = signed({"sub": "alice"}, algorithm)
         self.bad = self.good[:-8] + b"AAAAAAAA"

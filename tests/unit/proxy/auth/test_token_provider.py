@@ -12,7 +12,7 @@ from joserfc.jwk import OctKey
 from proxy.auth.failures import CredentialsRefused, Reason, SettingFault
 from proxy.auth.identity import Authenticated
 from proxy.auth.providers.token import TokenProvider
-from proxy.auth.settings import TokenSettings
+from proxy.config.config import Config
 from tests.support.auth.authentication import at_once
 from tests.support.auth.tokens import (
     NOW,
@@ -27,19 +27,21 @@ from tests.support.auth.tokens import (
     signed_bytes,
     weak_rsa_key,
 )
+from tests.support.configured import configured
 
-P_224 = (
+P_224 = data_url(
     ec.generate_private_key(ec.SECP224R1()).public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 )
+OTHER_CURVE = data_url(der(ec_key("secp256k1")))
 
 
 def secret_provider(**settings: Any) -> TokenProvider:
-    return TokenProvider(TokenSettings(secret_key=data_url(SECRET), **settings), lambda: NOW)
+    return TokenProvider(configured(tokenSecretKey=data_url(SECRET), **settings), lambda: NOW)
 
 
 def public_provider(algorithm: str, alg_key: str = "") -> TokenProvider:
     key = data_url(der(key_for(algorithm)))
-    return TokenProvider(TokenSettings(public_key=key, public_alg=alg_key or algorithm), lambda: NOW)
+    return TokenProvider(configured(tokenPublicKey=key, tokenPublicAlg=alg_key or algorithm), lambda: NOW)
 
 
 def admitted(provider: TokenProvider, token: bytes) -> Authenticated:
@@ -100,7 +102,7 @@ def test_expiry_is_handed_out_and_obeyed() -> None:
 
 
 def test_clock_skew_prolongs_both_ends() -> None:
-    provider = secret_provider(clock_skew_seconds=30)
+    provider = secret_provider(tokenAllowedClockSkewSeconds=30)
     assert admitted(provider, signed({"sub": "a", "exp": NOW - 29, "nbf": NOW + 30})).expires_at == NOW + 1
     assert refused(provider, signed({"sub": "a", "exp": NOW - 30})).expired
     assert not refused(provider, signed({"sub": "a", "nbf": NOW + 31})).expired
@@ -114,7 +116,7 @@ def test_expiry_that_is_no_time_is_refused(exp: str) -> None:
 
 @pytest.mark.parametrize("audience", ["there", ["there"], [], None, 5, {"here": 1}, [["here"]]])
 def test_token_for_this_audience_is_believed_and_for_another_refused(audience: object) -> None:
-    provider = secret_provider(audience_claim="aud", audience="here")
+    provider = secret_provider(tokenAudienceClaim="aud", tokenAudience="here")
     for right in ("here", ["there", "here"]):
         assert admitted(provider, signed({"sub": "a", "aud": right})).role == "a"
     assert refused(provider, signed({"sub": "a", "aud": audience})).reason is Reason.INVALID_AUDIENCES
@@ -122,7 +124,7 @@ def test_token_for_this_audience_is_believed_and_for_another_refused(audience: o
 
 @pytest.mark.parametrize(("claims", "role"), [({"roles": "r"}, "r"), ({"roles": ["first", "second"]}, "first")])
 def test_role_comes_from_the_claim_that_is_asked_for(claims: dict[str, object], role: str) -> None:
-    assert admitted(secret_provider(auth_claim="roles"), signed({"sub": "no", **claims})).role == role
+    assert admitted(secret_provider(tokenAuthClaim="roles"), signed({"sub": "no", **claims})).role == role
 
 
 @pytest.mark.parametrize("role", ["", None, [], [5], 5, "a\nb", "a\x00", "x" * 1025, {"a": 1}, "\u202e"])
@@ -152,7 +154,7 @@ def test_key_is_read_from_a_file(tmp_path: Path, form: str, spelling: Any) -> No
     path = tmp_path / "public key"
     path.write_bytes(spelling(key_for("RS256")))
     where = form.format(path if "file" not in form else str(path).replace(" ", "%20"))
-    provider = TokenProvider(TokenSettings(public_key=where, public_alg="rs256"), lambda: NOW)
+    provider = TokenProvider(configured(tokenPublicKey=where, tokenPublicAlg="rs256"), lambda: NOW)
     assert admitted(provider, signed({"sub": "a"}, "RS256")).role == "a"
 
 
@@ -167,12 +169,12 @@ def test_key_is_read_from_a_file(tmp_path: Path, form: str, spelling: Any) -> No
     ],
 )
 def test_key_may_stand_in_the_setting_itself(text: str) -> None:
-    provider = TokenProvider(TokenSettings(secret_key=text), lambda: NOW)
+    provider = TokenProvider(configured(tokenSecretKey=text), lambda: NOW)
     assert admitted(provider, signed({"sub": "a"})).role == "a"
 
 
 def test_short_secret_signs_no_long_digest() -> None:
-    provider = TokenProvider(TokenSettings(secret_key=data_url(SECRET[:32])), lambda: NOW)
+    provider = TokenProvider(configured(tokenSecretKey=data_url(SECRET[:32])), lambda: NOW)
     key = OctKey.import_key(SECRET[:32])
     assert admitted(provider, signed({"sub": "a"}, "HS256", key)).role == "a"
     assert refused(provider, signed({"sub": "a"}, "HS512", key)).reason is Reason.INVALID_TOKEN
@@ -181,24 +183,27 @@ def test_short_secret_signs_no_long_digest() -> None:
 @pytest.mark.parametrize(
     ("settings", "key", "says"),
     [
-        (TokenSettings(), "tokenSecretKey", "got neither"),
-        (TokenSettings(secret_key="/no/such/file/anywhere"), "tokenSecretKey", "cannot read /no/such/file/anywhere"),
-        (TokenSettings(secret_key="file://host/key"), "tokenSecretKey", "file:///path"),
-        (TokenSettings(secret_key="not base64!"), "tokenSecretKey", "neither an existing file nor base64"),
-        (TokenSettings(secret_key="data:;base64,???"), "tokenSecretKey", "not base64"),
-        (TokenSettings(secret_key=data_url(b"short")), "tokenSecretKey", "5 bytes, expected at least 32"),
-        (TokenSettings(secret_key=data_url(pem(key_for("RS256")))), "tokenSecretKey", "tokenPublicKey"),
-        (TokenSettings(public_key=data_url(b"nonsense")), "tokenPublicKey", "DER or PEM"),
-        (TokenSettings(public_key=data_url(der(ec_key())), public_alg="RS256"), "tokenPublicKey", "tokenPublicAlg"),
-        (TokenSettings(public_key=data_url(der(ec_key("secp256k1")))), "tokenPublicKey", "P-256"),
-        (TokenSettings(public_key=data_url(P_224)), "tokenPublicKey", "secp224r1, expected one of P-256"),
-        (TokenSettings(public_key=data_url(der(weak_rsa_key()))), "tokenPublicKey", "1024 bits"),
-        (TokenSettings(public_key=data_url(der(rsa_key())), public_alg="XX"), "tokenPublicAlg", "expected one of"),
-        (TokenSettings(secret_key=data_url(SECRET), audience_claim="aud"), "tokenAudience", "tokenAudienceClaim"),
-        (TokenSettings(secret_key=data_url(SECRET), audience="me"), "tokenAudienceClaim", "tokenAudience"),
+        (configured(), "tokenSecretKey", "got neither"),
+        (configured(tokenSecretKey="/no/such/file/anywhere"), "tokenSecretKey", "cannot read /no/such/file/anywhere"),
+        (configured(tokenSecretKey="file://host/key"), "tokenSecretKey", "file:///path"),
+        (configured(tokenSecretKey="not base64!"), "tokenSecretKey", "neither an existing file nor base64"),
+        (configured(tokenSecretKey="data:;base64,???"), "tokenSecretKey", "not base64"),
+        (configured(tokenSecretKey=data_url(b"short")), "tokenSecretKey", "5 bytes, expected at least 32"),
+        (configured(tokenSecretKey=data_url(pem(key_for("RS256")))), "tokenSecretKey", "tokenPublicKey"),
+        (configured(tokenPublicKey=data_url(b"nonsense")), "tokenPublicKey", "DER or PEM"),
+        (configured(tokenPublicKey=data_url(der(ec_key()))), "tokenPublicKey", "tokenPublicAlg"),
+        (configured(tokenPublicKey=OTHER_CURVE, tokenPublicAlg="es256"), "tokenPublicKey", "P-256"),
+        (
+            configured(tokenPublicKey=P_224, tokenPublicAlg="es256"),
+            "tokenPublicKey",
+            "secp224r1, expected one of P-256",
+        ),
+        (configured(tokenPublicKey=data_url(der(weak_rsa_key()))), "tokenPublicKey", "1024 bits"),
+        (configured(tokenSecretKey=data_url(SECRET), tokenAudienceClaim="aud"), "tokenAudience", "tokenAudienceClaim"),
+        (configured(tokenSecretKey=data_url(SECRET), tokenAudience="me"), "tokenAudienceClaim", "tokenAudience"),
     ],
 )
-def test_unusable_setting_names_its_key(settings: TokenSettings, key: str, says: str) -> None:
+def test_unusable_setting_names_its_key(settings: Config, key: str, says: str) -> None:
     with pytest.raises(SettingFault) as fault:
         TokenProvider(settings, lambda: NOW)
     assert fault.value.key == key

@@ -25,6 +25,7 @@ from proxy.core.log import open_log
 from proxy.relay.engine import RelaySnapshot
 from proxy.relay.native_engine import NativeRelay
 from proxy.relay.relay_crowds import QUIET_SECONDS
+from proxy.relay.traffic import RelayTraffic
 from tests.support.clients.list_clients import turns
 from tests.support.cores import core_of
 from tests.support.loops.loops import virtual
@@ -80,20 +81,17 @@ class FakeClient:
 class FakeRelay(NativeRelay):
     """A relay without sockets."""
 
-    __slots__ = ("_book", "end", "read_timeouts", "ticks")
+    __slots__ = ("_book", "end", "ticks")
 
     def __init__(self, book: "Book") -> None:
         self._book = book
         self.ticks: list[float] = []
-        self.read_timeouts: list[float] = []
+        self.traffic = RelayTraffic(book.counters, 0.0, 60.0)
         self.end: str | None = None
         self.detail = ""
 
     def tick(self, now: float) -> None:
         self.ticks.append(now)
-
-    def set_read_timeout(self, seconds: float) -> None:
-        self.read_timeouts.append(seconds)
 
     def close(self, cause: DisconnectCause) -> None:
         raise AssertionError("a relay is busy and never closed by a drain")
@@ -121,9 +119,9 @@ class Book:
         limits = SessionLimits(
             total, per_address, HANDSHAKE_SECONDS, keep_alive_seconds, read_timeout_seconds, ipv6_bits=ipv6_bits
         )
-        self.sessions = Sessions(
-            core_of(counters=self.counters, log=open_log("debug", "json", self._file)), limits, connection_log
-        )
+        log = open_log("debug", "json", self._file)
+        connection_log = connection_log or ConnectionLog(log, str, 0.0)
+        self.sessions = Sessions(core_of(counters=self.counters, log=log), limits, connection_log)
 
     def add(self, address: str = "192.0.2.1", busy: bool = False) -> FakeClient:
         client = FakeClient(self, address, busy)
@@ -303,7 +301,7 @@ class TestChangedLimits:
         for second in range(5):
             await book.sessions.tick(book.loop.time() + second)
         assert (len(client.ticks), client.limit_changes) == (1, 1)
-        assert (len(relay.ticks), relay.read_timeouts) == (1, [20.0])
+        assert (len(relay.ticks), relay.traffic.read_timeout_seconds) == (1, 20.0)
 
 
 class TestDrain:

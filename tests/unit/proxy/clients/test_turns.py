@@ -8,9 +8,9 @@ from protocol import commands
 from protocol.commands import PING_FRAME, PONG_FRAME
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.clients.turns import FRAMES_PER_TURN
 from proxy.core.errors import DisconnectCause
 from proxy.net.transport import SMALL_READ_BYTES
+from proxy.requests.client import FRAMES_PER_TURN
 from proxy.requests.lookups import WAITED_TOO_LONG
 from tests.support.clients.async_client import lookup_frame, topics_frame
 from tests.support.clients.list_clients import turns

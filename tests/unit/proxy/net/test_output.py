@@ -1,5 +1,5 @@
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -200,20 +200,26 @@ class TestTheFirstByte:
 
 class TestOrder:
     @virtual
-    async def test_each_piece_is_reported_when_it_has_left_and_not_before(self) -> None:
+    async def test_each_piece_is_fetched_when_the_one_before_has_left_and_not_before(self) -> None:
         async with stage(room=0) as on:
-            left: list[int] = []
-            body = on.start(on.output.send_body(b"head", slices(b"a" * SLAB, b"b" * 10), left.append))
+            fetched: list[int] = []
+
+            def pieces() -> Iterator[memoryview]:
+                for piece in slices(b"a" * SLAB, b"b" * 10):
+                    fetched.append(len(piece))
+                    yield piece
+
+            body = on.start(on.output.send_body(b"head", pieces()))
             await settle()
             on.transport.take(SLAB)
             await settle()
-            assert left == []
+            assert fetched == [SLAB]
             on.transport.take(4)
             await settle()
-            assert left == [SLAB]
+            assert fetched == [SLAB, 10]
+            assert not body.done()
             on.transport.take(10)
             await body
-            assert left == [SLAB, 10]
 
     @virtual
     async def test_the_transport_never_holds_more_than_one_piece_of_a_body(self) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 
@@ -51,7 +52,7 @@ class Client:
     def __init__(self, on: "Stage") -> None:
         self.socket = Socket()
         self.untaken = 0
-        self.buffer = on.buffers.open(self)
+        self.buffer = on.buffers.open(cast(Any, self))
 
     def own_socket(self) -> Socket:
         return self.socket

@@ -97,7 +97,7 @@ class Books:
         self,
         stall_seconds: float = STALL_SECONDS,
         min_bytes_per_second: int = LEAST,
-        most_owed: MostOwed | None = None,
+        most_owed: MostOwed = lambda: (None, None),
     ) -> None:
         self.clock = ManualClock()
         self.counters = Counters()
@@ -111,7 +111,7 @@ class Books:
         )
         self._file = io.BytesIO()
         core = core_of(counters=self.counters, log=open_log("info", "json", self._file))
-        self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, most_owed)
+        self.watch = WriteWatch(core, self.direct, self.heap, lambda: waits.served_waiters, most_owed, None)
         self.watch.apply(WriteLimits(stall_seconds, min_bytes_per_second))
         self.readers: list[Reader] = []
 

@@ -37,6 +37,26 @@ def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> No
     play([FakeRelay()], THRESHOLD, act)
 
 
+def test_answer_that_comes_when_another_key_has_changed_counts() -> None:
+    async def act(stage: Stage) -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def memory(_: str) -> BrokerSample:
+            asked.set()
+            await answer.wait()
+            return FULL
+
+        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
+        await asked.wait()
+        stage.control.apply(settings(**THRESHOLD | {"overloadThrottleObserveOnly": "false"}))
+        answer.set()
+        # Less than it takes until a broker is asked again.
+        await asyncio.sleep(2)
+        assert stage.paused == [True]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
 def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
     async def act(stage: Stage) -> None:
         stage.memory.ratio = 0.9

@@ -57,7 +57,7 @@ class Books:
         self.cancelled: list[ListGroup] = []
 
     def join(self, client: Asker, *, share: bool = True, **fields: Any) -> tuple[ListGroup, GroupMember]:
-        group, member, new = self.groups.join(client, BROKER, request(**fields), share=share)
+        group, member, new = self.groups.join(cast(Any, client), BROKER, request(**fields), share=share)
         assert new is (len(group.members) == 1)
         if new:
             group.work_started(lambda: self.cancelled.append(group))

@@ -6,13 +6,14 @@ from typing import Any, cast
 
 import pytest
 
+from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
 from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.pb import PulsarApi_pb2 as pb
 from proxy.brokers.target import BrokerAddress
 from proxy.core.tasks import STEP_SECONDS
-from proxy.requests.client import ClientView
+from proxy.requests.client import Client
 from proxy.requests.forwarding import ForwardedRequest, RequestParts
 from proxy.requests.lookups import FEW_OUTSTANDING, LookupService
 from tests.support.brokers.one_broker import SilentBroker, side_of
@@ -40,19 +41,6 @@ class Sent:
         """Do nothing: frames were noted as they came."""
 
 
-class Over:
-    """The owner of a request (`proxy.requests.forwarding.RequestOwner`), told when it is over."""
-
-    def __init__(self) -> None:
-        self.came = asyncio.Event()
-
-    def request_over(self, request: ForwardedRequest) -> None:
-        self.came.set()
-
-    def request_crashed(self, error: BaseException) -> None:
-        raise error
-
-
 def lookups_of(limit: int) -> tuple[LookupService, AsyncSemaphore]:
     loop = asyncio.get_running_loop()
     places = AsyncSemaphore("lookups", limit, max_queue=0, timeout_seconds=1.0, clock=loop)
@@ -62,8 +50,9 @@ def lookups_of(limit: int) -> tuple[LookupService, AsyncSemaphore]:
     return lookups, places
 
 
-def client_of(sent: list[bytes]) -> ClientView:
-    return cast(ClientView, SimpleNamespace(principal=None, output=Sent(sent)))
+def client_of(sent: list[bytes], over: asyncio.Event) -> Client:
+    """Give a client with one request, told when that is over."""
+    return cast(Client, SimpleNamespace(principal=None, output=Sent(sent), outstanding=1, fewer_requests=over.set))
 
 
 @pytest.mark.threat("lookups-wait-for-ever")
@@ -75,7 +64,8 @@ def test_the_clock_of_a_request_begins_when_it_joined_the_line(kind: CommandType
     async def play() -> None:
         lookups, places = lookups_of(1)
         sent: list[bytes] = []
-        client, loop = client_of(sent), asyncio.get_running_loop()
+        over, loop = asyncio.Event(), asyncio.get_running_loop()
+        client = client_of(sent, over)
         began = loop.time()
         slot = lookups.try_begin(ASKER, began - waited_seconds if waited_seconds else 0.0)
         assert slot is not None
@@ -87,9 +77,10 @@ def test_the_clock_of_a_request_begins_when_it_joined_the_line(kind: CommandType
         else:
             schema = pb.Schema(name="s", schema_data=b"", type=pb.Schema.Json)
             command.getOrCreateSchema.CopyFrom(pb.CommandGetOrCreateSchema(request_id=1, topic="t/n/t", schema=schema))
-        over = Over()
-        lookups.start(command, RequestParts(client, slot, over))
-        await over.came.wait()
+        waiting: dict[ForwardedRequest, Permit | None] = {}
+        waiting[lookups.start(command, RequestParts(client, slot, waiting))] = None
+        await over.wait()
+        assert (client.outstanding, waiting) == (0, {})
         assert len(commands_in(b"".join(sent))[0]) == 1
         assert 0 <= loop.time() - began - (SECONDS - waited_seconds) <= STEP_SECONDS + 1e-6
         assert [lookups.too_late(began - waited_seconds), lookups.too_late(loop.time())] == [True, False]

@@ -1,6 +1,7 @@
 """Memory for commands goes to those who wait in turns by network, at once, and never to one network alone."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -20,18 +21,18 @@ class Line:
         self.now = 100.0
         loop = asyncio.get_running_loop()
         self.budget = LoopBudget(loop, lambda: self.now)
-        self.bytes = RequestBytes(loop, LIMIT, self.budget)
+        self.bytes: Any = RequestBytes(loop, LIMIT, self.budget)
         self.order: list[Client] = []
         # What a turn takes of the loop's time.
         self.seconds = 0.0
 
     @property
     def waiting(self) -> int:
-        return self.bytes.record().muted
+        return int(self.bytes.record().muted)
 
     @property
     def used(self) -> int:
-        return self.bytes.record().used_bytes
+        return int(self.bytes.record().used_bytes)
 
     def crowd(self, count: int, network: str = "192.0.2.1", **keys: int) -> list["Client"]:
         """Let clients wait, all of one network."""
@@ -42,7 +43,7 @@ class Line:
 
 
 class Client:
-    """A client (`CommandSender`) with commands of `size` bytes."""
+    """A client with commands of `size` bytes."""
 
     def __init__(
         self, line: Line, network: str = "192.0.2.1", outstanding: int = MANY, size: int = 1, commands: int = 1

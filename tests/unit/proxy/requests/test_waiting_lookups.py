@@ -110,7 +110,7 @@ class Crowd:
         services = RequestServices(core, self.service, none, none, Reports(core, DisplayNames()))
         self.leaving = services.leaving
         self.sent = Sent()
-        told = {"crashed": self.crashes.append, "fewer_requests": lambda: None}
+        told = {"crashed": self.crashes.append, "fewer_requests": lambda: None, "outstanding": 0}
         self.client = cast(
             Any, SimpleNamespace(network="192.0.2.1", principal=None, name="c", output=self.sent, **told)
         )
@@ -152,7 +152,7 @@ async def crowd(seconds: float = SECONDS) -> AsyncIterator[Crowd]:
         question.failed(ConnectionClosed(DisconnectCause.SHUTDOWN))
     await turns(5)
     assert of.held == (0, 0, 0, 0)
-    assert (of.pool.waiters, of.crashes, of.requests.outstanding) == ([], [], 0)
+    assert (of.pool.waiters, of.crashes, of.client.outstanding) == ([], [], 0)
     assert len(of.service.forwarder.deadlines) == 0
 
 
@@ -180,7 +180,7 @@ async def test_a_lookup_that_waits_is_few_objects_and_no_task(wait: str, monkeyp
         # Tuples of numbers and strings are no longer tracked once the collector has seen them.
         gc.collect()
         objects = len(gc.get_objects()) - before
-        assert of.requests.outstanding == MANY
+        assert of.client.outstanding == MANY
         assert counted(of.counters, "lookups_waiting") == (MANY - 1 if wait == "turn" else 0)
         assert len(asyncio.all_tasks()) == tasks
         assert objects <= (MOST_OBJECTS + (wait == "turn")) * MANY + 1000, objects / MANY
@@ -312,7 +312,7 @@ async def test_a_request_that_ends_with_its_client_ends_once() -> None:
         of.client.crashed = lambda _: of.requests.close()
         of.questions[0].answered(found())
         await turns(2)
-        assert (of.held, lost, of.requests.outstanding) == ((0, 0, 0, 0), [], 0)
+        assert (of.held, lost, of.client.outstanding) == ((0, 0, 0, 0), [], 0)
 
 
 def test_a_request_whose_client_cannot_be_ended_gives_back_what_it_holds() -> None:

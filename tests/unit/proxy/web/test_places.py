@@ -10,6 +10,7 @@ import pytest
 from limiter.errors import PermitAcquireTimeout
 from proxy.auth.identity import Principal
 from proxy.core.addresses import host_network
+from proxy.core.log import open_log
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.places import GUESTS_A_TURN, LOOK_SECONDS, Place, SharedPlaces
 from proxy.web.forward.uploads import Sample, Upload
@@ -60,7 +61,7 @@ class Stage:
 
     def __init__(self, limit: int) -> None:
         self.clock = ManualClock()
-        self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, LEAST))
+        self.places = SharedPlaces("places", limit, self.clock, lambda: WriteLimits(20.0, LEAST), open_log("error"))
         self.served: list[Hashable] = []
 
     async def held(

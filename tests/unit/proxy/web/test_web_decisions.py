@@ -7,6 +7,8 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from proxy.brokers.target import TargetValidator
+from proxy.config.sources import ReverseProxyRoute
+from proxy.core.log import open_log
 from proxy.net.write_watch import WriteLimits
 from proxy.web.forward.gate import Gate, GateLimits
 from proxy.web.forward.headers import UnsafeHeader, extra_headers, to_broker, to_client
@@ -16,7 +18,6 @@ from proxy.web.forward.redirects import RedirectRules, follows
 from proxy.web.forward.routes import (
     Care,
     Destination,
-    ExtraRoute,
     Group,
     RouteTable,
     checked_segments,
@@ -78,7 +79,7 @@ def test_extra_headers_that_no_answer_may_have_are_faults(text: str) -> None:
 
 # --- paths ----------------------------------------------------------------------------------------
 
-ROUTES = RouteTable((ExtraRoute("a", "/extra", "http://x"), ExtraRoute("b", "/extra/deep", "http://y")))
+ROUTES = RouteTable((ReverseProxyRoute("a", "/extra", "http://x"), ReverseProxyRoute("b", "/extra/deep", "http://y")))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_target_with_the_own_name_is_its_path(target: str, host: str, expected
 
 
 def gate_of(clock: ManualClock, limits: GateLimits) -> Gate:
-    return Gate(clock, limits, lambda: WriteLimits(20.0, 100))
+    return Gate(clock, limits, lambda: WriteLimits(20.0, 100), open_log("error"))
 
 
 async def test_who_waits_too_long_and_who_finds_the_queue_full_are_told_which_key_to_change() -> None:
