@@ -21,6 +21,7 @@ from yarl import URL
 
 from proxy.brokers.side import BrokerSide
 from proxy.config.core import Core
+from proxy.config.sources import ReverseProxyRoute
 from proxy.core.errors import OWN_FAULTS, DisconnectCause
 from proxy.core.log import LinePace
 from proxy.requests.topic_lists.memory import ListMemory
