@@ -117,7 +117,7 @@ class Child:
 
 def proxy_child(directory: Path, options: argparse.Namespace, keys: Mapping[str, object]) -> Child:
     """Start a proxy with the keys of a scenario and those that the options set; its file is `proxy.conf`."""
-    common = {
+    lines: dict[str, object] = {
         "servicePort": 0,
         "webServicePort": 0,
         "bindAddress": LOOPBACK,
@@ -126,9 +126,10 @@ def proxy_child(directory: Path, options: argparse.Namespace, keys: Mapping[str,
         "maxConcurrentInboundConnections": max(10_000, options.connections),
         "shutdownPreDrainMillis": 0,
         "shutdownDrainMillis": 2000,
+        **keys,
     }
     path = directory / "proxy.conf"
-    path.write_text("".join(f"{key}={value}\n" for key, value in (common | keys).items()))
+    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
     words = ["serve", f"--config={path}", *(f"--set={word}" for word in options.set)]
     if missing := missing_engine(native()):
         print(f"{missing}: the proxy runs {DO_WITHOUT}", file=sys.stderr)
