@@ -75,7 +75,7 @@ def _judge_discovery(loader: Loader, config: ConfigValues) -> None:
             loader.warn(found, f"not used: this proxy finds brokers by {key.name}")
         else:
             expected = f"{key.name} with the brokers or a name that leads to them: this proxy asks no metadata store"
-            loader.problem(found.file, found.line, name, repr(found.text), expected)
+            loader.refuse(found, repr(found.text), expected)
     if not given and not loader.unread:
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
 
