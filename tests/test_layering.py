@@ -85,7 +85,7 @@ OWN_WAITS: dict[str, tuple[set[str], str]] = {
     "proxy/net/tls/brokers.py": ({"create_future"}, "the end of a handshake"),
     "proxy/net/tls/streams.py": ({"create_future"}, "the end of a handshake"),
     "proxy/net/transport.py": ({"call_later", "create_future"}, "room to write; lingering close"),
-    "proxy/overload/broker_statistics.py": ({"deque"}, "a window of samples"),
+    "proxy/overload/broker_questions.py": ({"deque"}, "a window of samples"),
     "proxy/overload/slices.py": ({"heapq"}, "the largest of many"),
     "proxy/relay/frame_permits.py": ({"call_later"}, "how long a client may hold a permit"),
     "proxy/relay/socket_bound.py": ({"heapq"}, "who ends first, one step at a time"),

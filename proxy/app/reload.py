@@ -18,10 +18,10 @@ from proxy.app.lifecycle import Phase
 from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_RELOADS
 from proxy.config.config import Config, ConfigError
 from proxy.config.core import Core
-from proxy.config.keys.authentication import AUTHENTICATION
-from proxy.config.keys.brokers import TARGETS
+from proxy.config.keys.authentication import AuthenticationKeys
+from proxy.config.keys.brokers import TargetKeys
 from proxy.config.keys.key import Key
-from proxy.config.keys.tls import TLS
+from proxy.config.keys.tls import TlsKeys
 from proxy.config.page import pending_values
 from proxy.core.errors import ProxyError
 from proxy.core.log import Logger
@@ -35,7 +35,7 @@ S = TypeVar("S")
 READ_SECONDS: Final = 10.0
 REFUSED: Final = "configuration refused, the old one stays in force"
 # Dynamic keys that only the sources of the configuration change.
-NOT_LIVE_SECTIONS: Final = frozenset({TARGETS, AUTHENTICATION, TLS})
+NOT_LIVE_SECTIONS: Final = frozenset({TargetKeys.section, AuthenticationKeys.section, TlsKeys.section})
 NOT_LIVE: Final[frozenset[Key[Any]]] = frozenset({Config.web_service_allowed_hosts, Config.web_service_allowed_origins})
 
 

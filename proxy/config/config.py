@@ -14,7 +14,6 @@ from typing import Any, NoReturn, Self
 from proxy.config.keys.key import Key
 from proxy.config.rules import judge
 from proxy.config.sources import (
-    REVERSE_PROXY_PREFIX,
     ConfigError,
     ConfigProblem,
     ConfigWarning,
@@ -100,9 +99,7 @@ class Config(ConfigValues):
 
     def replace(self, changes: Mapping[str, str]) -> Self:
         """Return a copy with some dynamic keys changed; raise `ConfigError`, also for a key that needs a restart."""
-        loader = Loader(type(self), without_extension=self.without_extension)
-        for setting in self._settings.values():
-            loader.take(setting)
+        loader = self._loader()
         dynamic = {key.name for key in self.keys() if key.dynamic}
         for name, text in changes.items():
             if name in loader.keys and name not in dynamic:
@@ -118,13 +115,7 @@ class Config(ConfigValues):
 
     def with_source_of(self, key: Key[Any], earlier: Self) -> Self:
         """Return a copy in which a dynamic key has the value and the source that `earlier` has; raise `ConfigError`."""
-        loader = Loader(type(self), without_extension=self.without_extension)
-        for name, setting in self._settings.items():
-            if name != key.name:
-                loader.take(setting)
-        if (before := earlier._settings.get(key.name)) is not None:
-            loader.take(before)
-        return self._build(loader)
+        return self._build(self._loader(earlier, {key.name}))
 
     def differences(self, newer: Self) -> Iterator[Key[Any]]:
         """Yield the keys whose values are not the same in `newer`."""
@@ -135,15 +126,15 @@ class Config(ConfigValues):
 
         Raise `ConfigError` if the combination is not valid.
         """
+        return self._build(self._loader(newer, {key.name for key in self.keys() if key.dynamic}))
+
+    def _loader(self, other: Self | None = None, names: Collection[str] = ()) -> Loader:
+        """Return a loader with the settings of this configuration, but for keys of these names those of another."""
         loader = Loader(type(self), without_extension=self.without_extension)
-        for key in self.keys():
-            setting = (newer if key.dynamic else self)._settings.get(key.name)
-            if setting is not None:
-                loader.take(setting)
-        for name, setting in self._settings.items():
-            if name.startswith(REVERSE_PROXY_PREFIX):
-                loader.take(setting)
-        return self._build(loader)
+        loader.settings = {name: setting for name, setting in self._settings.items() if name not in names}
+        if other is not None:
+            loader.settings |= {name: setting for name, setting in other._settings.items() if name in names}
+        return loader
 
     @classmethod
     def _loaded(

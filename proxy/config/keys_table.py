@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from proxy.config.keys.authentication import AuthenticationKeys
-from proxy.config.keys.brokers import BrokerKeys
+from proxy.config.keys.brokers import BrokerKeys, BrokerRequestKeys, TargetKeys
 from proxy.config.keys.clients import ClientKeys
 from proxy.config.keys.events import EventKeys
 from proxy.config.keys.http import HttpKeys
@@ -24,6 +24,8 @@ from proxy.config.keys.topic_lists import TopicListKeys
 class ConfigKeys(
     ServerKeys,
     BrokerKeys,
+    TargetKeys,
+    BrokerRequestKeys,
     ClientKeys,
     TlsKeys,
     AuthenticationKeys,

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from proxy.config import java_keys
 from proxy.config.credential_parameters import BadParameters, odd_spelling, parse_credentials, shown_certificate
 from proxy.config.credential_targets import list_urls, narrowed_keys, plain_targets, secret_keys, url_keys
-from proxy.config.keys.key import TLS_SCHEME, BadValue, Key, split_address, split_broker_urls
+from proxy.config.keys.key import TLS_SCHEME, Key, split_address, split_broker_urls
 from proxy.config.keys_table import ConfigKeys
 from proxy.config.sources import Loader
 from proxy.config.values import MOST_PASSWORD_THREADS, ConfigValues
@@ -75,7 +75,7 @@ def _judge_discovery(loader: Loader, config: ConfigValues) -> None:
             loader.warn(found, f"not used: this proxy finds brokers by {key.name}")
         else:
             expected = f"{key.name} with the brokers or a name that leads to them: this proxy asks no metadata store"
-            loader.problem(found.file, found.line, name, repr(found.text), expected)
+            loader.refuse(found, repr(found.text), expected)
     if not given and not loader.unread:
         loader.fault(key, "nothing", f"{key.kind.expected}: this key is required")
 
@@ -107,6 +107,15 @@ def _below(lower: Key[float], higher: Key[float]) -> Rule:
         (lower, higher),
         lambda config: config.value(lower) < config.value(higher),
         lambda config: f"less than {higher.name} ({config.value(higher):g})",
+    )
+
+
+def _without(key: Key[Any], needed: Key[Any]) -> Rule:
+    """Return the doubt of a key that has no effect without another."""
+    return _doubt(
+        key,
+        lambda config: not config.value(key) or config.value(needed) not in (None, ""),
+        f"has no effect without {needed.name}",
     )
 
 
@@ -253,7 +262,7 @@ def _is_topic(name: str) -> bool:
 def _is_service_url(url: str) -> bool:
     try:
         return not url or bool(split_broker_urls(url, tls=url.startswith(TLS_SCHEME)))
-    except BadValue:
+    except ValueError:
         return False
 
 
@@ -280,21 +289,13 @@ _SERVER_RULES: Final = (
         "nothing, and no webServicePortTls: no /readyz, /healthz, /metrics, /status.html and admin API anywhere",
     ),
     *(_other_port(_PORTS[late], _PORTS[early], _PORTS[:early]) for early, late in combinations(range(len(_PORTS)), 2)),
-    _doubt(
-        Keys.metrics_bind_address,
-        lambda config: not config.metrics_bind_address or config.metrics_port is not None,
-        "has no effect without metricsPort",
-    ),
+    _without(Keys.metrics_bind_address, Keys.metrics_port),
     Rule(
         (Keys.service_socket_path, Keys.control_socket_path),
         lambda config: not config.service_socket_path or config.service_socket_path != config.control_socket_path,
         "a path other than controlSocketPath",
     ),
-    _doubt(
-        Keys.admin_api_token_file_path,
-        lambda config: bool(config.admin_api_address) or not config.admin_api_token_file_path,
-        "has no effect without adminApiAddress",
-    ),
+    _without(Keys.admin_api_token_file_path, Keys.admin_api_address),
     # All programs of the machine, and all containers of a pod, can connect to its loopback address.
     Rule(
         (Keys.admin_api_address, Keys.admin_api_token_file_path),
@@ -470,11 +471,7 @@ _CREDENTIAL_RULES: Final = (
     _known_only(Keys.forward_authorization_credentials),
 )
 _EVENT_RULES: Final = (
-    _doubt(
-        Keys.event_log_topic_service_url,
-        lambda config: bool(config.event_log_topic) or not config.event_log_topic_service_url,
-        "has no effect without eventLogTopic",
-    ),
+    _without(Keys.event_log_topic_service_url, Keys.event_log_topic),
     Rule(
         (Keys.broker_client_tls_enabled_with_key_store, Keys.event_log_topic),
         lambda config: not (config.event_log_topic and config.broker_client_tls_enabled_with_key_store),

@@ -101,16 +101,6 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Variable:
-    """A variable that sets a key; `fault` describes what is wrong with the value."""
-
-    name: str
-    key: str
-    value: str
-    fault: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ReverseProxyRoute:
     """An additional route of the web ports: requests below `path` go to `proxy_to`."""
 
@@ -144,6 +134,10 @@ class Loader:
         """Record a fault; all faults are reported together. Parts of `got` that look like credentials are hidden."""
         self.problems.append(ConfigProblem(file, line, key, masked(got), expected))
 
+    def refuse(self, setting: Setting, got: str, expected: str) -> None:
+        """Record a fault of a setting."""
+        self.problem(setting.file, setting.line, setting.key, got, expected)
+
     def warn(self, setting: Setting, text: str, *, unknown: bool = False) -> None:
         """Record a warning about a setting."""
         name = setting.key if setting.key.isprintable() else repr(setting.key)
@@ -162,8 +156,7 @@ class Loader:
         elif setting.key in RETIRED:
             self._take_retired(setting)
         else:
-            nearest = self._nearest(setting.key) or "a key of this proxy"
-            self.problem(setting.file, None, setting.key, "an unknown key", nearest)
+            self.refuse(setting, "an unknown key", self._nearest(setting.key) or "a key of this proxy")
 
     def read_file(self, path: str) -> None:
         """Read a file with the syntax of Java properties."""
@@ -196,14 +189,14 @@ class Loader:
             known = name in self.keys or name in RETIRED or java_keys.is_java_only(name)
             return known or name.startswith(REVERSE_PROXY_PREFIX)
 
-        for variable in settings_of(environ, stands_in_file):
-            prefixed = "" if variable.name == variable.key else f" ({ENVIRONMENT_PREFIX})"
-            setting = Setting(variable.key, variable.value, "env", _ENVIRONMENT + prefixed)
-            if variable.fault:
-                got = repr(shown_of_unknown(variable.key, variable.value))
-                self.problem(setting.file, None, variable.key, got, variable.fault)
+        for setting in settings_of(environ, stands_in_file):
+            try:
+                read = replace(setting, text=unescape(setting.text))
+            except ValueError:
+                got = repr(shown_of_unknown(setting.key, setting.text))
+                self.refuse(setting, got, "\\u and four hexadecimal digits")
             else:
-                self._take_or_explain(setting)
+                self._take_or_explain(read)
 
     def read_flags(self, overrides: Mapping[str, str]) -> None:
         """Read flags; an unknown key is a fault."""
@@ -226,8 +219,7 @@ class Loader:
             self.unknown[setting.key] = setting
         elif java_keys.is_unsafe_to_ignore(setting.key, setting.text):
             got, expected = shown_of_unknown(setting.key, setting.text), repr(java_keys.JAVA_ONLY_KEYS[setting.key])
-            reason = java_keys.why_not(setting.key)
-            self.problem(setting.file, setting.line, setting.key, repr(got), f"{expected}: {reason}")
+            self.refuse(setting, repr(got), f"{expected}: {java_keys.why_not(setting.key)}")
         else:
             why = java_keys.why_not(setting.key)
             self.warn(setting, f"the Java proxy knows this key, this proxy does not: ignored; {why}")
@@ -239,8 +231,7 @@ class Loader:
         if setting.text.strip().lower() in retired.kept and setting.origin != "live":
             self.warn(setting, "has no effect any more: remove it, the next version does not know it")
         else:
-            expected = f"no such key: {retired.instead}"
-            self.problem(setting.file, setting.line, setting.key, repr(setting.text), expected)
+            self.refuse(setting, repr(setting.text), f"no such key: {retired.instead}")
 
     def _nearest(self, name: str) -> str | None:
         import difflib  # imported only for a misspelt key: the import takes 8 ms
@@ -264,12 +255,12 @@ class Loader:
                     setting = self.settings[key.name] = self._expanded(setting)
                 values[key.attribute] = key.parse(setting.text)
             except _NotExpanded as error:
-                self.problem(setting.file, setting.line, key.name, str(error), _EXPANDED)
+                self.refuse(setting, str(error), _EXPANDED)
             except BadValue as error:
                 got = key.shown_text(setting.text) if key.secret else repr(key.shown_text(setting.text))
                 # The text of the error may quote the value, which must not happen to a secret.
                 expected = key.kind.expected if key.secret else str(error)
-                self.problem(setting.file, setting.line, key.name, got, expected)
+                self.refuse(setting, got, expected)
         return values
 
     def _expanded(self, setting: Setting) -> Setting:
@@ -297,11 +288,10 @@ class Loader:
             route, _, part = name.removeprefix(REVERSE_PROXY_PREFIX).rpartition(".")
             kind = _ROUTE_PARTS.get(part)
             if kind is None or not route:
-                expected = f"{REVERSE_PROXY_PREFIX}<name>.path or .proxyTo"
-                self.problem(setting.file, setting.line, name, "an unknown key", expected)
+                self.refuse(setting, "an unknown key", f"{REVERSE_PROXY_PREFIX}<name>.path or .proxyTo")
                 continue
             if not kind.fullmatch(setting.text.strip()) or (part == "proxyTo" and not _can_be_asked(setting.text)):
-                self.problem(setting.file, setting.line, name, repr(setting.text), _ROUTE_EXPECTED[part])
+                self.refuse(setting, repr(setting.text), _ROUTE_EXPECTED[part])
             elif part == "path" and (hidden := _pages_below(setting.text.strip())):
                 self.warn(setting, f"takes the place of {', '.join(hidden)} of this proxy")
             routes.setdefault(route, {})[part] = setting.text.strip()
@@ -322,9 +312,8 @@ class Loader:
         """
         if needed_by is not None:
             self.in_need.add(needed_by.name)
-        setting = self.where(key)
         if key.name not in self.refused:
-            self.problem(setting.file, setting.line, key.name, got, expected)
+            self.refuse(self.where(key), got, expected)
 
     def doubt(self, key: Key[Any], text: str) -> None:
         """Record a warning at the place of a key's value."""
@@ -335,26 +324,21 @@ class Loader:
         return self.settings.get(key.name) or Setting(key.name, key.default_text, "default", self.home)
 
 
-def settings_of(environ: Mapping[str, str], stands_in_file: Callable[[str], bool]) -> Iterator[Variable]:
-    """Yield the settings in the environment; a setting that overrides another comes later.
+def settings_of(environ: Mapping[str, str], stands_in_file: Callable[[str], bool]) -> Iterator[Setting]:
+    """Yield the settings in the environment, still with escapes; a setting that overrides another comes later.
 
     `stands_in_file` returns whether proxy.conf has a key of this name, set or commented.
     """
-    for name in sorted(environ):
-        if stands_in_file(name):
-            yield _variable(name, name, environ[name].strip(), environ)
-    for name in sorted(environ):
-        if name.startswith(ENVIRONMENT_PREFIX):
-            yield _variable(name, name.removeprefix(ENVIRONMENT_PREFIX), environ[name], environ)
-
-
-def _variable(name: str, key: str, value: str, environ: Mapping[str, str]) -> Variable:
-    if value.startswith("${") and value.endswith("}"):
-        value = environ.get(value[2:-1], "")
-    try:
-        return Variable(name, key, unescape(value))
-    except ValueError:
-        return Variable(name, key, value, fault="\\u and four hexadecimal digits")
+    bare = [(name, environ[name].strip(), "") for name in sorted(environ) if stands_in_file(name)]
+    prefixed = [
+        (name.removeprefix(ENVIRONMENT_PREFIX), environ[name], f" ({ENVIRONMENT_PREFIX})")
+        for name in sorted(environ)
+        if name.startswith(ENVIRONMENT_PREFIX)
+    ]
+    for key, value, source in bare + prefixed:
+        if value.startswith("${") and value.endswith("}"):
+            value = environ.get(value[2:-1], "")
+        yield Setting(key, value, "env", _ENVIRONMENT + source)
 
 
 def _can_be_asked(url: str) -> bool:

@@ -30,10 +30,6 @@ CGROUP_V1: Final = "cgroup v1"
 _VERSIONS: Final = ((CGROUP_V2, "", "memory.max"), (CGROUP_V1, "memory", "memory.limit_in_bytes"))
 
 
-class MemoryUnreadable(ValueError):
-    """The memory in use cannot be read; the text says which file is missing."""
-
-
 class MachineMemory:
     """Reads memory in use against the smallest limit upwards: cgroup v2, v1, else this process or the machine.
 
@@ -58,7 +54,7 @@ class MachineMemory:
         self._has_group = False
 
     def read(self) -> MemorySample:
-        """Return memory in use and its limit; raise MemoryUnreadable."""
+        """Return memory in use and its limit; raise ValueError, which names the file that cannot be read."""
         groups, root = parse_cgroups(read_text(self._paths.process / "cgroup")), self._paths.cgroups
         places = [
             (source, limit, directories_upwards(root / controller, groups[controller]))
@@ -70,7 +66,7 @@ class MachineMemory:
             self._has_group = True
         elif self._has_group and not any((place / limit).exists() for _, limit, found in places for place in found):
             # A limit that was lifted has its files. Without them the machine's memory says nothing about the container.
-            raise MemoryUnreadable(f"{root}: the limit of the cgroup is gone")
+            raise ValueError(f"{root}: the limit of the cgroup is gone")
         else:
             sample = self._machine()
         counted = self._counted_free()
@@ -100,7 +96,7 @@ class MachineMemory:
         if source == CGROUP_V1:
             used, sockets = fields.get("total_rss", fields.get("rss")), self._socket_bytes()
         if used is None:
-            raise MemoryUnreadable(f"{place / 'memory.stat'}: got no number of anonymous memory")
+            raise ValueError(f"{place / 'memory.stat'}: got no number of anonymous memory")
         high = parse_fields(read_text(place / "memory.events")).get("high", 0)
         return MemorySample(source, used + sockets, limit, 0, self._stalls(place), high)
 
@@ -109,7 +105,7 @@ class MachineMemory:
         text = read_text(path)
         total, available = parse_status_field(text, "MemTotal"), parse_status_field(text, "MemAvailable")
         if not total or available is None:
-            raise MemoryUnreadable(f"{path}: got no MemTotal and MemAvailable")
+            raise ValueError(f"{path}: got no MemTotal and MemAvailable")
         if self._is_sidecar:
             return self._process(total)
         return MemorySample("machine", max(0, total - available), total, 0, self._stalls())
@@ -119,7 +115,7 @@ class MachineMemory:
         path = self._paths.process / "statm"
         words = (read_text(path) or "").split()
         if len(words) < 3 or not (words[1].isdecimal() and words[2].isdecimal()):
-            raise MemoryUnreadable(f"{path}: got no sizes")
+            raise ValueError(f"{path}: got no sizes")
         used = max(0, int(words[1]) - int(words[2])) * PAGE_BYTES + self._socket_bytes()
         # Stalls of the machine, or of a group, may be those of others.
         return MemorySample("process", used, limit)

@@ -11,19 +11,16 @@ sample.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 from proxy.brokers.admin_port import AdminRefused
 from proxy.core.tasks import TaskScope, spread
-from proxy.overload.broker_statistics import BrokerMemory
+from proxy.overload.broker_questions import BrokerMemory, BrokerQuestions
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.own_memory import OwnMemory
 from proxy.overload.report import ThrottleReport
 from proxy.overload.samples import BacklogSample, MemoryMonitor, Signals
 from proxy.overload.settings import OverloadSettings
-
-if TYPE_CHECKING:
-    from proxy.overload.broker_questions import BrokerQuestions
 
 # The longest pauses between questions: metrics of brokers are large answers.
 BROKER_SECONDS: Final = 3.5
@@ -37,11 +34,11 @@ MOST_BACKLOG_AGE: Final = 300.0
 V = TypeVar("V")
 
 
-class LastKnown(Generic[V]):
+class LastKnown(dict[str, V]):
     """The last value of each key: kept for some failures in a row, and for some seconds, then not known."""
 
     def __init__(self, failures_kept: int, seconds: float = float("inf")) -> None:
-        self.values: dict[str, V] = {}
+        super().__init__()
         self._failures_kept = failures_kept
         self._seconds = seconds
         # When each came, and how often it could not be read since; the oldest first.
@@ -50,7 +47,7 @@ class LastKnown(Generic[V]):
     def took(self, now: float, key: str, value: V) -> None:
         """Record a value."""
         self.forget(key)
-        self.values[key], self._came[key] = value, (now, 0)
+        self[key], self._came[key] = value, (now, 0)
 
     def failed(self, key: str) -> None:
         """Record that a value could not be read."""
@@ -62,12 +59,12 @@ class LastKnown(Generic[V]):
 
     def forget(self, key: str) -> None:
         """Forget a value."""
-        self.values.pop(key, None)
+        self.pop(key, None)
         self._came.pop(key, None)
 
     def keep(self, keys: Collection[str]) -> None:
         """Forget all other keys."""
-        for gone in self.values.keys() - set(keys):
+        for gone in self.keys() - set(keys):
             self.forget(gone)
 
     def forget_old(self, now: float) -> None:
@@ -83,7 +80,7 @@ class SignalWatch:
         self,
         settings: OverloadSettings,
         memory: OwnMemory,
-        brokers: "BrokerQuestions | None",
+        brokers: BrokerQuestions | None,
         counters: OverloadCounters,
         report: ThrottleReport,
     ) -> None:
@@ -97,11 +94,11 @@ class SignalWatch:
         self._monitor = MemoryMonitor(settings.threshold.marks)
         self._own = LastKnown[Signals](FAILURES_KEPT)
         self._of_brokers = LastKnown[BrokerMemory](FAILURES_KEPT)
-        self._backlogs = LastKnown[BacklogSample](BACKLOG_FAILURES_KEPT, MOST_BACKLOG_AGE)
+        self.backlogs = LastKnown[BacklogSample](BACKLOG_FAILURES_KEPT, MOST_BACKLOG_AGE)
         self._is_refused = False
-        # The topics whose backlog is asked for, the one that was asked for longest ago first.
-        self._topics: dict[str, None] = {}
-        self.backlogs = self._backlogs.values
+        # The topics whose backlog is asked for, the one that was asked for longest ago first, and who told it last:
+        # other brokers say no, or nothing for seconds.
+        self._topics: dict[str, str] = {}
         self.signals = Signals()
 
     def apply(self, settings: OverloadSettings) -> None:
@@ -119,16 +116,15 @@ class SignalWatch:
         """Read this machine's memory and return all signals."""
         if self._settings.watches_proxy:
             await self._own_memory(now)
-        fullest = max((memory.ratio for memory in self._of_brokers.values.values()), default=None)
-        self.signals = self._own.values.get("", Signals())._replace(broker_ratio=fullest)
+        fullest = max((memory.ratio for memory in self._of_brokers.values()), default=None)
+        self.signals = self._own.get("", Signals())._replace(broker_ratio=fullest)
         return self.signals
 
     async def _own_memory(self, now: float) -> None:
         try:
             found = self._monitor.take(await self._memory.read(), self._memory.owners())
         except Exception as error:
-            self._failed(now, "proxy", error)
-            self._own.failed("")
+            self._failed(now, "proxy", error, self._own)
             return
         self._own.took(now, "", found)
         if found.proxy_ratio is None or not self._monitor.trim_is_due(found.proxy_ratio):
@@ -155,7 +151,7 @@ class SignalWatch:
             if not self._settings.watches_brokers:
                 # The question was under way when a key was changed: its answer would stay for good.
                 return
-            memory = self._of_brokers.values.get(url) or BrokerMemory()
+            memory = self._of_brokers.get(url) or BrokerMemory()
             memory.take(now, sample)
             self._of_brokers.took(now, url, memory)
         if len(failed) < len(brokers.urls):
@@ -168,32 +164,33 @@ class SignalWatch:
                 self.report.refused(next(reversed(failed.values())))
             return
         for url, why in failed.items():
-            self._failed(now, "brokers", why)
-            self._of_brokers.failed(url)
+            self._failed(now, "brokers", why, self._of_brokers, url)
 
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
-        self._backlogs.forget_old(now)
+        self.backlogs.forget_old(now)
         brokers, topic = self._brokers, next(iter(self._topics), None)
         if brokers is None or topic is None:
             return
-        self._topics[topic] = self._topics.pop(topic)
+        owner = self._topics[topic] = self._topics.pop(topic)
         try:
-            found = await brokers.backlog(topic)
+            found, owner = await brokers.backlog(topic, owner)
         except Exception as error:
-            self._failed(now, "backlog", error)
-            self._backlogs.failed(topic)
+            self._failed(now, "backlog", error, self.backlogs, topic)
         else:
             if topic in self._topics:
-                self._backlogs.took(now, topic, found)
+                self.backlogs.took(now, topic, found)
+                self._topics[topic] = owner
 
     def topics_seen(self, topics: Sequence[str]) -> None:
         """Replace the topics whose backlog is asked for, the largest first."""
-        wanted = dict.fromkeys(topics if self._settings.watches_brokers else ())
-        self._topics = {topic: None for topic in self._topics if topic in wanted} | wanted
-        self._backlogs.keep(wanted)
+        wanted = dict.fromkeys(topics if self._settings.watches_brokers else (), "")
+        kept = {topic: owner for topic, owner in self._topics.items() if topic in wanted}
+        self._topics = kept | wanted | kept
+        self.backlogs.keep(wanted)
 
-    def _failed(self, now: float, signal: str, error: Exception) -> None:
+    def _failed(self, now: float, signal: str, error: Exception, known: LastKnown[Any], key: str = "") -> None:
+        known.failed(key)
         self.counters.signal_failures[signal] += 1
         self.report.unreadable(now, signal, error)
 

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from proxy.cli.demo.children import directory_for_lists
-from proxy.cli.demo.overload import allowed_bytes, broken
-from proxy.cli.demo.producers import OverloadPlan, OverloadTally
+from proxy.cli.demo.overload import OverloadPlan, OverloadTally, broken
 from proxy.cli.demo.storm import StormPlan, StormTally
 from proxy.cli.demo.table import MIB, Outcome, broken_promises, render
 from tests.support.auth.tls import PemFiles, certificate
@@ -167,7 +166,6 @@ def outcome(tally: StormTally, peak_mib: float = 60) -> Outcome:
         limits=(10 * MIB, 10 * MIB),
         idle_bytes=40 * MIB,
         peak_bytes=int(peak_mib * MIB),
-        seconds=2.0,
         broker_questions=512,
         broker_most_outstanding=64,
     )
@@ -214,4 +212,4 @@ def test_a_storm_of_producers_that_broke_its_promise_says_how() -> None:
         "2 messages did not arrive, expected 0",
         "1 messages arrived twice or out of order, expected 0",
     ]
-    assert broken(plan, replace(held, most_bytes=allowed_bytes(plan) + 1))[0].startswith("the broker held")
+    assert broken(plan, replace(held, most_bytes=plan.allowed_bytes + 1))[0].startswith("the broker held")

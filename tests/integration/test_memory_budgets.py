@@ -181,9 +181,7 @@ async def test_a_storm_of_late_readers_is_answered_within_the_promise(tmp_path: 
     async with weighed(tmp_path, store, **limits(heap, direct), **UNHURRIED) as proxy:
         plan = StormPlan(connections, requests=4, topics=10_000, slow_share=1.0, late_seconds=2.0)
         storm = Storm(plan, [store.namespace(number) for number in range(connections)])
-        await storm.connect(LOOPBACK, proxy.port, patient(10))
-        await storm.ask(patient(50))
-        storm.close()
+        await storm.run(proxy.port, patient(10), patient(50))
         tally = storm.tally
         assert (tally.answered, tally.refused, tally.wrong, tally.lost) == (400, 0, 0, 0), tally.refusals
         assert tally.largest_answer_bytes > 1_000_000

@@ -191,22 +191,10 @@ async def test_backlog_comes_from_the_broker_that_owns_the_topic() -> None:
         answering(other, stats=307)
         answering(owner, stats={"backlogSize": 7, "backlogQuotaLimitSize": 9})
         asks = questions(other, owner)
-        assert await asks.backlog("persistent://t/n/a") == BacklogSample(7, 9)
-        # The owner is asked first from then on, and the others when it is the owner no more.
-        assert await asks.backlog("persistent://t/n/a") == BacklogSample(7, 9)
+        assert await asks.backlog("persistent://t/n/a") == (BacklogSample(7, 9), owner.url)
+        # The owner is asked first, if it is known, and the others when it is the owner no more.
+        assert await asks.backlog("persistent://t/n/a", owner.url) == (BacklogSample(7, 9), owner.url)
         assert (len(other.asked), len(owner.asked)) == (1, 2)
         answering(other, stats={"backlogSize": 8})
         answering(owner, stats=307)
-        assert await asks.backlog("persistent://t/n/a") == BacklogSample(8, 0)
-
-
-async def test_brokers_of_topics_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.overload.broker_questions.MOST_BACKLOGS", 2)
-    async with fake_web_broker() as other, fake_web_broker() as owner:
-        answering(other, stats=307)
-        answering(owner, stats={"backlogSize": 7})
-        asks = questions(other, owner)
-        # The third topic takes the place of the one that was asked for longest ago.
-        for name in ("a", "b", "a", "c", "a", "b"):
-            await asks.backlog(f"persistent://t/n/{name}")
-        assert (len(other.asked), len(owner.asked)) == (4, 6)
+        assert await asks.backlog("persistent://t/n/a", owner.url) == (BacklogSample(8, 0), other.url)

@@ -7,7 +7,7 @@ configuration, 3 if there is no connection with the given id. An error is a line
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -21,6 +21,8 @@ NOT_THERE: Final = 3
 _NOT_FOUND: Final = 404
 _MOST_LINES: Final = 10_000
 
+Document = Mapping[str, Any]
+Ask = Callable[[AdminClient, argparse.Namespace], Document]
 Command = Callable[[AdminClient, argparse.Namespace], int]
 
 
@@ -31,13 +33,13 @@ def run_admin(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
 
 def show_config(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Print the configuration in force and return the exit code."""
-    return _asked(options, environ, _config)
+    return _asked(options, environ, _COMMANDS["config"])
 
 
 def change_log_level(options: argparse.Namespace, environ: Mapping[str, str]) -> int:
     """Change the log level if an option names a level, print the level, and return the exit code."""
     options.json = False
-    return _asked(options, environ, _level)
+    return _asked(options, environ, _COMMANDS["log-level"])
 
 
 def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Command) -> int:
@@ -56,6 +58,25 @@ def _asked(options: argparse.Namespace, environ: Mapping[str, str], command: Com
 
 def _print_json(document: object) -> None:
     print(json.dumps(document, separators=(",", ":")))
+
+
+def _shows(ask: Ask, lines: Callable[[Document], Iterable[str]]) -> Command:
+    """Return the command that prints the document of an answer, as JSON or as these lines."""
+
+    def show(client: AdminClient, options: argparse.Namespace) -> int:
+        document = ask(client, options)
+        if options.json:
+            _print_json(document)
+        else:
+            for line in lines(document):
+                print(line)
+        return 0
+
+    return show
+
+
+def _get(path: str) -> Ask:
+    return lambda client, _: client.ask("GET", path)
 
 
 def _print_table(columns: tuple[Column, ...], rows: Iterable[Mapping[str, Any]]) -> None:
@@ -96,24 +117,23 @@ def _listing(path: str, name: str, columns: tuple[Column, ...]) -> Command:
     return show
 
 
-def _limiters(client: AdminClient, options: argparse.Namespace) -> int:
-    document = client.ask("GET", "/v1/limiters")
-    if options.json:
-        _print_json(document)
-    else:
-        _print_table(LIMITERS, ({"name": name, **row} for name, row in document["limiters"].items()))
-    return 0
+def _limiters(document: Document) -> Iterable[str]:
+    return table(LIMITERS, ({"name": name, **row} for name, row in document["limiters"].items()))
 
 
-def _config(client: AdminClient, options: argparse.Namespace) -> int:
-    document = client.ask("GET", "/v1/config")
-    if options.json:
-        _print_json(document)
-        return 0
+def _config(document: Document) -> Iterator[str]:
     for name, entry in document["keys"].items():
         waits = f"; after a restart: {entry['pending_restart']}" if "pending_restart" in entry else ""
-        print(f"{name}={entry['value']}  # {entry['source']}{waits}")
-    return 0
+        yield f"{name}={entry['value']}  # {entry['source']}{waits}"
+
+
+def _stacks(document: Document) -> Iterator[str]:
+    for thread in document["threads"]:
+        yield f"thread {thread['name']}"
+        yield from (f"  {line}" for line in thread["lines"])
+    yield f"tasks: {document['tasks_total']}"
+    for task in document["tasks"]:
+        yield f"  {task['name']}  {task['line']}"
 
 
 # --- changed --------------------------------------------------------------------------------
@@ -132,59 +152,41 @@ def _kill(client: AdminClient, options: argparse.Namespace) -> int:
     return code
 
 
-def _level(client: AdminClient, options: argparse.Namespace) -> int:
+def _ask_level(client: AdminClient, options: argparse.Namespace) -> Document:
     if options.seconds is not None and options.level is None:
         raise BadOptions("--for: expected a level before this option")
     if options.component is not None and options.level is None:
         raise BadOptions("--component: expected a level before this option")
     if options.level is None:
-        answer = client.ask("GET", "/v1/log-level")
-    else:
-        asked = {"level": options.level, "seconds": options.seconds}
-        if options.component is not None:
-            asked["component"] = options.component
-        answer = client.ask("PUT", "/v1/log-level", asked)
-    if options.json:
-        _print_json(answer)
-    else:
-        print(_level_text(answer, answer))
-        for component, own in answer.get("components", {}).items():
-            print(f"{component}: {_level_text(own, answer)}")
-    return 0
+        return client.ask("GET", "/v1/log-level")
+    asked = {"level": options.level, "seconds": options.seconds}
+    if options.component is not None:
+        asked["component"] = options.component
+    return client.ask("PUT", "/v1/log-level", asked)
 
 
-def _level_text(level: Mapping[str, Any], whole: Mapping[str, Any]) -> str:
+def _level(answer: Document) -> Iterator[str]:
+    yield _level_text(answer, answer)
+    for component, own in answer.get("components", {}).items():
+        yield f"{component}: {_level_text(own, answer)}"
+
+
+def _level_text(level: Document, whole: Document) -> str:
     left, later = level["seconds_left"], level["configured"] or whole["level"]
     return str(level["level"]) if left is None else f"{level['level']} for {left:.0f} s, then {later}"
 
 
-def _set(client: AdminClient, options: argparse.Namespace) -> int:
+def _ask_set(client: AdminClient, options: argparse.Namespace) -> Document:
     name, separator, value = options.setting.partition("=")
     if not separator:
         raise BadOptions("set: expected KEY=VALUE")
     asked = {"key": name.strip(), "value": value.strip(), "seconds": options.seconds}
-    change = client.ask("PUT", "/v1/config", {name: value for name, value in asked.items() if value is not None})
-    if options.json:
-        _print_json(change)
-        return 0
+    return client.ask("PUT", "/v1/config", {name: value for name, value in asked.items() if value is not None})
+
+
+def _set(change: Document) -> Iterator[str]:
     until = "until the next reload" if change["seconds"] is None else f"for {seconds(change['seconds'])}"
-    print(f"{change['key']}: {change['old']} -> {change['new']}, {until}")
-    return 0
-
-
-def _stacks(client: AdminClient, options: argparse.Namespace) -> int:
-    document = client.ask("GET", "/v1/stacks")
-    if options.json:
-        _print_json(document)
-        return 0
-    for thread in document["threads"]:
-        print(f"thread {thread['name']}")
-        for line in thread["lines"]:
-            print(f"  {line}")
-    print(f"tasks: {document['tasks_total']}")
-    for task in document["tasks"]:
-        print(f"  {task['name']}  {task['line']}")
-    return 0
+    yield f"{change['key']}: {change['old']} -> {change['new']}, {until}"
 
 
 def _reload(client: AdminClient, options: argparse.Namespace) -> int:
@@ -213,59 +215,36 @@ def _reload(client: AdminClient, options: argparse.Namespace) -> int:
     return code
 
 
-def _drain(client: AdminClient, options: argparse.Namespace) -> int:
-    begun = client.ask("POST", "/v1/drain", {"at_once": options.at_once})
-    if options.json:
-        _print_json(begun)
-    else:
-        longest = seconds(begun["longest_seconds"])
-        print(f"{begun['phase']}: {begun['connections']} connections, at most {longest}")
-    return 0
+def _ask_pause(client: AdminClient, options: argparse.Namespace) -> Document:
+    return client.ask("POST", "/v1/pause", {} if options.seconds is None else {"seconds": options.seconds})
 
 
-def _undrain(client: AdminClient, options: argparse.Namespace) -> int:
-    answer = client.ask("POST", "/v1/undrain", {})
-    if options.json:
-        _print_json(answer)
-    else:
-        print(f"{answer['phase']}: {answer['connections']} connections")
-    return 0
-
-
-def _pause(client: AdminClient, options: argparse.Namespace) -> int:
-    asked = {} if options.seconds is None else {"seconds": options.seconds}
-    return _print_accepting(client.ask("POST", "/v1/pause", asked), options)
-
-
-def _resume(client: AdminClient, options: argparse.Namespace) -> int:
-    return _print_accepting(client.ask("POST", "/v1/resume", {}), options)
-
-
-def _print_accepting(answer: Mapping[str, Any], options: argparse.Namespace) -> int:
-    if options.json:
-        _print_json(answer)
-        return 0
+def _accepting(answer: Document) -> Iterator[str]:
     left = answer["seconds_left"]
     until = "until resume" if left is None else f"for {seconds(left)}"
     state = "accepting" if answer["accepting"] else f"paused {until}"
-    print(f"{state}: {answer['connections']} connections")
-    return 0
+    yield f"{state}: {answer['connections']} connections"
+
+
+def _phase(answer: Document) -> Iterator[str]:
+    longest = f", at most {seconds(answer['longest_seconds'])}" if "longest_seconds" in answer else ""
+    yield f"{answer['phase']}: {answer['connections']} connections{longest}"
 
 
 _COMMANDS: Final[Mapping[str, Command]] = {
     "connections": _connections,
     "queue": _listing("/v1/queue", "waiters", QUEUE),
     "groups": _listing("/v1/groups", "groups", GROUPS),
-    "limiters": _limiters,
-    "config": _config,
+    "limiters": _shows(_get("/v1/limiters"), _limiters),
+    "config": _shows(_get("/v1/config"), _config),
     "kill": _kill,
-    "log-level": _level,
-    "set": _set,
-    "stacks": _stacks,
+    "log-level": _shows(_ask_level, _level),
+    "set": _shows(_ask_set, _set),
+    "stacks": _shows(_get("/v1/stacks"), _stacks),
     "profile": show_profile,
-    "pause": _pause,
-    "resume": _resume,
+    "pause": _shows(_ask_pause, _accepting),
+    "resume": _shows(lambda client, _: client.ask("POST", "/v1/resume", {}), _accepting),
     "reload": _reload,
-    "drain": _drain,
-    "undrain": _undrain,
+    "drain": _shows(lambda client, options: client.ask("POST", "/v1/drain", {"at_once": options.at_once}), _phase),
+    "undrain": _shows(lambda client, _: client.ask("POST", "/v1/undrain", {}), _phase),
 }

@@ -1,14 +1,17 @@
 """The demo's broker: lookups and topic lists of generated topics, and the way a connection of a broker is served.
 
-Rule: memory is bounded whatever clients do: a piece of an answer is made when the one before has left, and a connection
-with 1,000 requests that wait is not read. `python -m proxy.cli.demo.broker NAMESPACES TOPICS NAME_BYTES` runs it until
-SIGTERM: it prints its address as a line of JSON, and its counts at the end.
+Rule: memory is bounded whatever clients do: a piece of an answer is made when the one before has left, a connection
+with 1,000 requests that wait is not read, and a namespace needs no memory of its own: all have the names of the first,
+with another namespace in them. `python -m proxy.cli.demo.broker NAMESPACES TOPICS NAME_BYTES` runs it until SIGTERM: it
+prints its address as a line of JSON, and its counts at the end.
 """
 
 import asyncio
 import json
+import re
 import signal
 import sys
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import partial
 from typing import Final
@@ -18,17 +21,17 @@ import uvloop
 from protocol import commands
 from protocol.command_type import CommandType, request_id_field
 from protocol.errors import ProtocolError, ServerError
-from protocol.frames import Frame, answer_prefix, varint
+from protocol.frames import Frame, answer_prefix
 from protocol.framing import FrameDecoder
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import GeneratedTopics
 from proxy.core.descriptors import raise_descriptor_limit
 
 LOOPBACK: Final = "127.0.0.1"
 MOST_WAITING: Final = 1000
 READ_BYTES: Final = 64 * 1024
-# Of a list: it has no filter, a hash, and it has changed.
-_FILTERED_TAG, _HASH_TAG, _CHANGED = b"\x18\x00", b"\x22", b"\x28\x01"
+PIECE_BYTES: Final = 64 * 1024
+LARGEST_NAME_BYTES: Final = 4096
+DOMAIN: Final = "persistent://"
 
 
 async def commands_of(reader: asyncio.StreamReader) -> AsyncIterator[pb.BaseCommand]:
@@ -67,6 +70,44 @@ async def _write(answers: asyncio.Queue[Iterable[bytes]], writer: asyncio.Stream
             await writer.drain()
 
 
+class GeneratedTopics:
+    """`namespaces` namespaces `demo/ns-0...` with `topics` persistent topics of `name_bytes` bytes each.
+
+    `tails` are the names without domain and namespace. Raises ValueError for a size into which the names do not fit.
+    """
+
+    def __init__(self, namespaces: int, topics: int, name_bytes: int) -> None:
+        self.namespaces = namespaces
+        self._digits = len(str(max(namespaces - 1, 0)))
+        self._number = re.compile(rf"demo/ns-(\d{{{self._digits}}})")
+        first, digits = DOMAIN + self.namespace(0), len(str(max(topics - 1, 0)))
+        smallest = len(f"{first}/t-") + digits
+        if not smallest <= name_bytes <= LARGEST_NAME_BYTES:
+            raise ValueError(f"got {name_bytes} name bytes, expected {smallest} to {LARGEST_NAME_BYTES}")
+        self.tails = [f"/t-{number:0{digits}}".ljust(name_bytes - len(first), "x") for number in range(topics)]
+        names, step = [first + tail for tail in self.tails], PIECE_BYTES // (name_bytes + 4)
+        answers = (pb.CommandGetTopicsOfNamespaceResponse(topics=names[n : n + step]) for n in range(0, topics, step))
+        self._first_pieces = [answer.SerializePartialToString() for answer in answers]
+        self.encoded_bytes = sum(map(len, self._first_pieces))
+
+    def namespace(self, number: int) -> str:
+        """Return the name of a namespace."""
+        return f"demo/ns-{number:0{self._digits}}"
+
+    def __contains__(self, namespace: str) -> bool:
+        found = self._number.fullmatch(namespace)
+        return found is not None and int(found[1]) < self.namespaces
+
+    def pieces(self, namespace: str) -> Iterator[bytes]:
+        """Return an iterator of a namespace's encoded names, in pieces of about 64 KiB."""
+        first, other = self.namespace(0).encode(), namespace.encode()
+        return (piece.replace(first, other) for piece in self._first_pieces)
+
+    def hash(self, namespace: str) -> str:
+        """Return eight digits, equal for equal lists: a client only sends a hash back, and Pulsar's takes long."""
+        return f"{zlib.crc32(f'{namespace} {len(self.tails)} {self.encoded_bytes}'.encode()):08x}"
+
+
 class ListBroker:
     """Answers as a broker with these topics, none of which is partitioned; counts requests for lists."""
 
@@ -103,7 +144,8 @@ class ListBroker:
         if request.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT and request.namespace in self._topics:
             pieces, size = self._topics.pieces(request.namespace), self._topics.encoded_bytes
         digits = self._topics.hash(request.namespace)
-        last = _FILTERED_TAG + _HASH_TAG + varint(len(digits)) + digits + _CHANGED
+        flags = pb.CommandGetTopicsOfNamespaceResponse(filtered=False, topics_hash=digits, changed=True)
+        last = flags.SerializePartialToString()
         yield answer_prefix(CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE, request.request_id, size + len(last))
         yield from pieces
         # A reader that has the whole answer may ask again before this goes on.

@@ -4,21 +4,24 @@ Rule: no child outlives its `with` block, whatever happens in the block. Each ch
 that Ctrl-C reaches only this process, which then ends the children in order.
 """
 
+import argparse
 import asyncio
 import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
 from proxy.auth.failures import SettingFault
 from proxy.cli.demo.broker import LOOPBACK
+from proxy.core.native import DO_WITHOUT, native
 from proxy.core.process_memory import MemoryPaths, peak_resident_bytes, resident_bytes
 from proxy.net.spill.directory import check_path
+from proxy.relay.threads import missing_engine
 
 # A second is enough, but not on a machine that does much else.
 READY_SECONDS: Final = 90.0
@@ -92,15 +95,7 @@ class Child:
 
     async def ended(self) -> int:
         """Wait until the process has ended, and return its exit code."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        descriptor = os.pidfd_open(self.pid)
-        try:
-            loop.add_reader(descriptor, ended.set)
-            await ended.wait()
-        finally:
-            loop.remove_reader(descriptor)
-            os.close(descriptor)
-        return self._process.wait()
+        return await asyncio.to_thread(self._process.wait)
 
     def failed(self, what: str) -> ChildFailed:
         """Return the exception that says what happened, and what the child printed last."""
@@ -120,23 +115,26 @@ class Child:
             self._process.wait()
 
 
-def proxy_conf(directory: Path, broker_url: str, connections: int, **more: object) -> Path:
-    """Write the configuration of a proxy for one broker and so many connections; return its path."""
-    keys = {
+def proxy_child(directory: Path, options: argparse.Namespace, keys: Mapping[str, object]) -> Child:
+    """Start a proxy with the keys of a scenario and those that the options set; its file is `proxy.conf`."""
+    lines: dict[str, object] = {
         "servicePort": 0,
         "webServicePort": 0,
         "bindAddress": LOOPBACK,
         "clusterName": "demo",
-        "brokerServiceURL": broker_url,
         "brokerProxyAllowedTargetPorts": "*",
-        "maxConcurrentInboundConnections": max(10_000, connections),
+        "maxConcurrentInboundConnections": max(10_000, options.connections),
         "shutdownPreDrainMillis": 0,
         "shutdownDrainMillis": 2000,
-        **more,
+        **keys,
     }
     path = directory / "proxy.conf"
-    path.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))
-    return path
+    path.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    words = ["serve", f"--config={path}", *(f"--set={word}" for word in options.set)]
+    if missing := missing_engine(native()):
+        print(f"{missing}: the proxy runs {DO_WITHOUT}", file=sys.stderr)
+        words.append(DO_WITHOUT)
+    return Child("proxy", words, directory)
 
 
 def directory_for_lists(place: Path) -> Path | None:

@@ -18,6 +18,7 @@ from protocol.errors import ProtocolError, ServerError
 from protocol.frames import HEAD_BYTES, HEADER_BYTES, FrameHead, read_head, read_sizes
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.topic_list import CountingScanner
+from proxy.cli.demo.broker import LOOPBACK
 
 SLOW_RECEIVE_BYTES: Final = 4096
 CONNECTS_AT_ONCE: Final = 64
@@ -48,6 +49,7 @@ class StormTally:
     wrong: int = 0
     lost: int = 0
     refusals: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
     received_bytes: int = 0
     largest_answer_bytes: int = 0
     longest_wait_seconds: float = 0.0
@@ -59,151 +61,121 @@ class StormTally:
         return self.refusals.total()
 
 
-class StormClient:
-    """A client of the storm: call `connect`, then `ask`."""
+class Storm:
+    """The clients of a plan, which share `namespaces` in turn."""
 
-    def __init__(self, storm: "Storm", namespace: str, *, late: bool) -> None:
-        self._plan = storm.plan
-        self._tally = storm.tally
-        self._namespace = namespace
-        self._late = late
-        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+    def __init__(self, plan: StormPlan, namespaces: list[str], tls: ssl.SSLContext | None = None) -> None:
+        self.plan = plan
+        self.tally = StormTally(expected=plan.connections * plan.requests)
+        self._namespaces = namespaces
+        self._tls = tls
+        self._writers: dict[int, asyncio.StreamWriter] = {}
+        self._connecting = asyncio.Semaphore(CONNECTS_AT_ONCE)
 
-    async def connect(self, address: tuple[str, int], tls: ssl.SSLContext | None) -> None:
-        """Connect, and wait for CONNECTED; raises OSError or EOFError."""
+    async def run(self, port: int, connect_seconds: float, seconds: float) -> None:
+        """Connect all clients, then send the requests of all at once, and wait.
+
+        The requests of a client without CONNECTED in time are lost, as are those without result after `seconds`.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + connect_seconds
+        try:
+            clients = await asyncio.gather(*(self._connect(n, port, deadline) for n in range(self.plan.connections)))
+            began = loop.time()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                    for number, reader in enumerate(clients):
+                        group.create_task(self._ask(number, reader))
+            self.tally.seconds = loop.time() - began
+        finally:
+            for writer in self._writers.values():
+                writer.transport.abort()
+
+    async def _connect(self, number: int, port: int, deadline: float) -> asyncio.StreamReader | None:
         sock = socket.socket()
+        sock.setblocking(False)
+        if self.plan.slow(number):
+            # Set before the connection is made: the TCP handshake fixes the window scale.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
         try:
-            sock.setblocking(False)
-            if self._late:
-                # Set before the connection is made: the TCP handshake fixes the window scale.
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
-            await asyncio.get_running_loop().sock_connect(sock, address)
-            name = None if tls is None else address[0]
-            self._streams = reader, writer = await asyncio.open_connection(sock=sock, ssl=tls, server_hostname=name)
-        except BaseException:
-            sock.close()
-            raise
-        writer.write(commands.connect_lookup("storm"))
-        size, _ = read_sizes(await reader.readexactly(HEADER_BYTES), 0)
-        command = commands.decode_command(await reader.readexactly(size - HEADER_BYTES))
-        if command.type != CommandType.CONNECTED:
-            raise ConnectionRefusedError(command.error.message)
+            async with self._connecting, asyncio.timeout_at(deadline):
+                await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, port))
+                name = None if self._tls is None else LOOPBACK
+                reader, writer = await asyncio.open_connection(sock=sock, ssl=self._tls, server_hostname=name)
+                self._writers[number] = writer
+                writer.write(commands.connect_lookup("storm"))
+                size, _ = read_sizes(await reader.readexactly(HEADER_BYTES), 0)
+                command = commands.decode_command(await reader.readexactly(size - HEADER_BYTES))
+                return reader if command.type == CommandType.CONNECTED else None
+        except (OSError, EOFError, ProtocolError):
+            return None
+        finally:
+            if number not in self._writers:
+                sock.close()
 
-    async def ask(self) -> None:
-        """Send all requests at once, and count the answers; a late client begins to read after the plan's delay."""
-        asked = set(range(1, self._plan.requests + 1))
+    async def _ask(self, number: int, reader: asyncio.StreamReader | None) -> None:
+        """Send the requests of a client and count the answers; a late one begins to read after the plan's delay."""
+        tally, asked = self.tally, set(range(1, self.plan.requests + 1))
+        if reader is None or (writer := self._writers[number]).is_closing():
+            tally.lost += len(asked)
+            return
+        loop, late = asyncio.get_running_loop(), self.plan.slow(number)
+        began = loop.time()
         try:
-            if self._streams is None or (writer := self._streams[1]).is_closing():
-                return
-            began = asyncio.get_running_loop().time()
-            if self._late:
+            if late:
                 writer.transport.pause_reading()  # type: ignore[attr-defined]
-            writer.write(b"".join(_topic_list_request(request_id, self._namespace) for request_id in sorted(asked)))
-            if self._late:
-                await asyncio.sleep(self._plan.late_seconds)
+            for request_id in sorted(asked):
+                command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE)
+                command.getTopicsOfNamespace.request_id = request_id
+                command.getTopicsOfNamespace.namespace = self._namespaces[number % len(self._namespaces)]
+                writer.write(commands.frame(command))
+            if late:
+                await asyncio.sleep(self.plan.late_seconds)
                 if not writer.is_closing():
                     writer.transport.resume_reading()  # type: ignore[attr-defined]
             while asked:
-                asked.discard(await self._taken(asked))
-                self._waited(asyncio.get_running_loop().time() - began)
-        except (OSError, EOFError):
-            self.close()
-        except ProtocolError:
-            self._tally.wrong += len(asked)
-            asked.clear()
-            self.close()
+                asked.discard(await self._answer(asked, reader, writer))
+                waited = loop.time() - began
+                tally.longest_wait_seconds = max(tally.longest_wait_seconds, waited)
+                if not late:
+                    tally.longest_quick_wait_seconds = max(tally.longest_quick_wait_seconds, waited)
+        except (OSError, EOFError, ProtocolError) as error:
+            writer.transport.abort()
+            if isinstance(error, ProtocolError):
+                tally.wrong += len(asked)
+                asked.clear()
         finally:
-            self._tally.lost += len(asked)
+            tally.lost += len(asked)
 
-    async def _taken(self, asked: set[int]) -> int:
+    async def _answer(self, asked: set[int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> int:
         """Read frames up to the answer of a request, and return its id."""
-        assert self._streams is not None
-        reader, writer = self._streams
         while True:
             first = await reader.readexactly(HEADER_BYTES)
             frame_bytes, _ = read_sizes(first, 0)
             first += await reader.readexactly(min(frame_bytes, HEAD_BYTES) - HEADER_BYTES)
             head = read_head(first)
             if head.command_type == CommandType.GET_TOPICS_OF_NAMESPACE_RESPONSE:
-                is_right = await self._is_whole(head, first, frame_bytes) and head.request_id in asked
-                self._tally.answered += is_right
-                self._tally.wrong += not is_right
+                is_right = await self._topics(head, first, reader) == self.plan.topics and head.request_id in asked
+                self.tally.answered += is_right
+                self.tally.wrong += not is_right
                 return head.request_id or 0
             rest = await reader.readexactly(frame_bytes - len(first))
             command = commands.decode_command((first + rest)[HEADER_BYTES:])
             if command.type == CommandType.PING:
                 writer.write(commands.PONG_FRAME)
             if command.type == CommandType.ERROR and command.error.request_id in asked:
-                self._tally.refusals[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
+                self.tally.refusals[f"{ServerError(command.error.error).name}: {command.error.message}"] += 1
                 return int(command.error.request_id)
 
-    async def _is_whole(self, head: FrameHead, first: bytes, frame_bytes: int) -> bool:
-        """Read a list in chunks, never whole, and return whether it has all topics."""
-        assert self._streams is not None
-        tally, left = self._tally, frame_bytes - len(first)
+    async def _topics(self, head: FrameHead, first: bytes, reader: asyncio.StreamReader) -> int:
+        """Read a list in chunks, never whole, and return the number of its topics."""
         scanner = CountingScanner(head.rest_bytes)
         scanner.feed(bytearray(first[head.rest_offset :]))
+        left = head.frame_bytes - len(first)
         while left:
-            piece = await self._streams[0].readexactly(min(left, _CHUNK_BYTES))
-            tally.received_bytes += len(piece)
+            piece = await reader.readexactly(min(left, _CHUNK_BYTES))
+            self.tally.received_bytes += len(piece)
             left -= len(piece)
             scanner.feed(bytearray(piece))
-        tally.largest_answer_bytes = max(tally.largest_answer_bytes, frame_bytes)
-        return scanner.topic_count == self._plan.topics
-
-    def _waited(self, seconds: float) -> None:
-        tally = self._tally
-        tally.longest_wait_seconds = max(tally.longest_wait_seconds, seconds)
-        if not self._late:
-            tally.longest_quick_wait_seconds = max(tally.longest_quick_wait_seconds, seconds)
-
-    def close(self) -> None:
-        """Abort the connection."""
-        if self._streams is not None:
-            self._streams[1].transport.abort()
-
-
-class Storm:
-    """The clients of a plan: call `connect`, then `ask`, then `close`; the clients share `namespaces` in turn."""
-
-    def __init__(self, plan: StormPlan, namespaces: list[str], tls: ssl.SSLContext | None = None) -> None:
-        self.plan = plan
-        self.tally = StormTally(expected=plan.connections * plan.requests)
-        self._tls = tls
-        numbers = range(plan.connections)
-        self._clients = [StormClient(self, namespaces[n % len(namespaces)], late=plan.slow(n)) for n in numbers]
-
-    async def connect(self, host: str, port: int, seconds: float) -> None:
-        """Connect all clients; the requests of a client without CONNECTED after `seconds` count as lost."""
-        places = asyncio.Semaphore(CONNECTS_AT_ONCE)
-        deadline = asyncio.get_running_loop().time() + seconds
-
-        async def connect(client: StormClient) -> None:
-            try:
-                async with places, asyncio.timeout_at(deadline):
-                    await client.connect((host, port), self._tls)
-            except (OSError, EOFError, ProtocolError):
-                client.close()
-
-        async with asyncio.TaskGroup() as group:
-            for client in self._clients:
-                group.create_task(connect(client))
-
-    async def ask(self, seconds: float) -> None:
-        """Send the requests of all clients at once, and wait; requests without result after `seconds` are lost."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                for client in self._clients:
-                    group.create_task(client.ask())
-
-    def close(self) -> None:
-        """Close every connection."""
-        for client in self._clients:
-            client.close()
-
-
-def _topic_list_request(request_id: int, namespace: str) -> bytes:
-    command = pb.BaseCommand(type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE)
-    command.getTopicsOfNamespace.request_id = request_id
-    command.getTopicsOfNamespace.namespace = namespace
-    return commands.frame(command)
+        self.tally.largest_answer_bytes = max(self.tally.largest_answer_bytes, head.frame_bytes)
+        return scanner.topic_count

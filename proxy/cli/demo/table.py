@@ -29,7 +29,6 @@ class Outcome:
     limits: tuple[int, int]
     idle_bytes: int
     peak_bytes: int
-    seconds: float
     broker_questions: int
     broker_most_outstanding: int
     beside: Mapping[str, int] = field(default_factory=dict)
@@ -75,7 +74,7 @@ def render(outcome: Outcome, *, accept_refusals: bool = False) -> str:
         *(("", f"{count} x {text}") for text, count in tally.refusals.most_common(_MOST_REFUSALS_SHOWN)),
         ("lost", f"{tally.lost:,}"),
         ("wrong", f"{tally.wrong:,}"),
-        ("received", f"{mib(tally.received_bytes)} in {outcome.seconds:.1f} s"),
+        ("received", f"{mib(tally.received_bytes)} in {tally.seconds:.1f} s"),
         ("longest wait", f"{tally.longest_wait_seconds:.1f} s"),
         ("of a quick client", f"{tally.longest_quick_wait_seconds:.1f} s"),
         ("lists that went to disk", "no directory" if outcome.lists_on_disk is None else f"{outcome.lists_on_disk:,}"),

@@ -8,8 +8,8 @@ neither files nor other keys.
 import functools
 import ipaddress
 import re
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Generic, Literal, TypeVar, overload
 
 from proxy.config.keys.log_components import COMPONENTS, LEVELS
@@ -38,8 +38,9 @@ class BadValue(ValueError):
 class Kind(Generic[T]):
     """The type of a value: its valid values, parser and writer.
 
-    `parse` gets text without surrounding blanks and raises `BadValue`. `blank_is_default`: as in the Java proxy, a
-    blank number means its default, but a blank text stays blank.
+    `parse` gets text without surrounding blanks. It raises ValueError for what is not `expected`, or `BadValue` with a
+    text of its own. `blank_is_default`: as in the Java proxy, a blank number means its default, but a blank text stays
+    blank.
     """
 
     expected: str
@@ -55,13 +56,13 @@ class Key(Generic[T]):
     `since`: "pulsar" marks a key of the Java proxy with the same meaning, "pip-442" the six limits of that proposal,
     "ours" a key of this proxy only. `dynamic` keys may change while the proxy runs. `better` describes what a key of
     the Java proxy does in addition here, `less` what is missing and what happens at the start (docs/compatibility.md).
+    `section` is that of the class which declares the key.
     """
 
     name: str
     default: T
     kind: Kind[T]
     doc: str
-    section: str
     unit: str = ""
     since: Since = "ours"
     dynamic: bool = False
@@ -69,6 +70,11 @@ class Key(Generic[T]):
     required: bool = False
     better: str = ""
     less: str = ""
+    section: str = field(default="", init=False)
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        """Take the section of the class that declares the key."""
+        object.__setattr__(self, "section", vars(owner)["section"])
 
     def __post_init__(self) -> None:
         """Check the declaration; raise TypeError for a bad name, text or default."""
@@ -100,7 +106,12 @@ class Key(Generic[T]):
         stripped = text.strip()
         if not stripped and self.kind.blank_is_default:
             return self.default
-        return self.kind.parse(stripped)
+        try:
+            return self.kind.parse(stripped)
+        except BadValue:
+            raise
+        except (ValueError, LookupError) as error:
+            raise BadValue(self.kind.expected) from error
 
     def shown(self, value: T) -> str:
         """Return a value as text for operators, with secrets hidden."""
@@ -130,132 +141,104 @@ def snake_case(name: str) -> str:
 def whole(least: int, most: int) -> Kind[int]:
     """Return the kind of whole numbers from `least` to `most`, both included."""
     expected = f"a whole number from {least} to {most}"
-    return Kind(expected, lambda text: _whole(text, least, most, expected), blank_is_default=True)
+    return Kind(expected, lambda text: _whole(text, least, most), blank_is_default=True)
 
 
-def _whole(text: str, least: int, most: int, expected: str) -> int:
+def _whole(text: str, least: int, most: int) -> int:
     if not re.fullmatch(r"-?[0-9]{1,19}", text) or not least <= int(text) <= most:
-        raise BadValue(expected)
+        raise ValueError
     return int(text)
 
 
 def limit(most: int) -> Kind[int]:
     """Return the kind of limits from 1 to `most`; 0, which is no limit in the Java proxy, stands for `most`."""
-    given = whole(0, most)
-    return Kind(given.expected, lambda text: given.parse(text) or most, blank_is_default=True)
+    return Kind(whole(0, most).expected, lambda text: _whole(text, 0, most) or most, blank_is_default=True)
 
 
 def whole_or_blank(least: int, most: int) -> Kind[int | None]:
     """Return the kind of whole numbers in a range; blank is None: no such port, or a choice left to the proxy."""
-    expected = f"a whole number from {least} to {most}, or an empty value"
-
-    def parse(text: str) -> int | None:
-        return _whole(text, least, most, expected) if text else None
-
-    return Kind(expected, parse, write=lambda value: "" if value is None else str(value))
+    return Kind(
+        f"a whole number from {least} to {most}, or an empty value",
+        lambda text: _whole(text, least, most) if text else None,
+        write=lambda value: "" if value is None else str(value),
+    )
 
 
 def choice(*values: str) -> Kind[str]:
     """Return the kind of a word out of `values`, in any case."""
-    expected = "one of " + ", ".join(values)
-
-    def parse(text: str) -> str:
-        if text.lower() not in values:
-            raise BadValue(expected)
-        return text.lower()
-
-    return Kind(expected, parse, blank_is_default=True)
+    return Kind("one of " + ", ".join(values), lambda text: values[values.index(text.lower())], blank_is_default=True)
 
 
 def boolean() -> Kind[bool]:
     """Return the kind of `true` and `false`, in any case."""
-    expected = "true or false"
+    values = {"true": True, "false": False}
+    return Kind("true or false", lambda text: values[text.lower()], True, lambda value: "true" if value else "false")
 
-    def parse(text: str) -> bool:
-        if text.lower() not in ("true", "false"):
-            raise BadValue(expected)
-        return text.lower() == "true"
 
-    return Kind(expected, parse, write=lambda value: "true" if value else "false", blank_is_default=True)
+def _checked(expected: str, holds: Callable[[str], object]) -> Kind[str]:
+    """Return the kind of texts that are kept as they are; blank is allowed. `holds` may raise ValueError, too."""
+
+    def parse(text: str) -> str:
+        if text and not holds(text):
+            raise ValueError
+        return text
+
+    return Kind(expected, parse)
 
 
 def text() -> Kind[str]:
     """Return the kind of text without control characters, which must not reach log lines and file names."""
-    expected = "text without control characters"
-
-    def parse(value: str) -> str:
-        if not value.isprintable():
-            raise BadValue(expected)
-        return value
-
-    return Kind(expected, parse)
+    return _checked("text without control characters", str.isprintable)
 
 
 def secret_text(least_bytes: int) -> Kind[str]:
     """Return the kind of a secret that nobody can find by trying; blank is allowed."""
-    expected = f"text without control characters of at least {least_bytes} bytes, or an empty value"
-
-    def parse(value: str) -> str:
-        if value and (not value.isprintable() or len(value.encode(errors="surrogatepass")) < least_bytes):
-            raise BadValue(expected)
-        return value
-
-    return Kind(expected, parse)
+    return _checked(
+        f"text without control characters of at least {least_bytes} bytes, or an empty value",
+        lambda text: text.isprintable() and len(text.encode(errors="surrogatepass")) >= least_bytes,
+    )
 
 
 def host() -> Kind[str]:
     """Return the kind of a host name or an IP address; blank is allowed."""
-    expected = "a host name or an IP address"
-    listed = _read(expected, host_in)
+    listed = _read("a host name or an IP address", host_in)
 
     def parse(value: str) -> str:
         found = listed.parse(value)
         if len(found) > 1:
-            raise BadValue(expected)
+            raise ValueError
         return found[0] if found else ""
 
-    return Kind(expected, parse)
+    return Kind(listed.expected, parse)
 
 
 def hosts(*, needed: bool = False) -> Kind[tuple[str, ...]]:
     """Return the kind of lists of host names and IP addresses; blank is an empty list, or the default if `needed`."""
-    expected = "host names or IP addresses separated by commas"
-    listed = _read(expected, host_in)
+    listed = _read("host names or IP addresses separated by commas", host_in)
 
     def parse(value: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(listed.parse(value)))
         if needed and not found:
-            raise BadValue(expected)
+            raise ValueError
         return found
 
-    return Kind(expected, parse, blank_is_default=needed, write=",".join)
+    return replace(listed, parse=parse, blank_is_default=needed)
 
 
 def mode() -> Kind[str]:
     """Return the kind of the permissions of a file, in octal."""
-    expected = "permissions in octal such as 0660"
 
     def parse(value: str) -> str:
         if not re.fullmatch(r"0?[0-7]{3}", value):
-            raise BadValue(expected)
+            raise ValueError
         return f"0{value[-3:]}"
 
-    return Kind(expected, parse, blank_is_default=True)
+    return Kind("permissions in octal such as 0660", parse, blank_is_default=True)
 
 
 def address() -> Kind[str]:
     """Return the kind of an IP address or `localhost` with a port, such as 127.0.0.1:7070; blank is allowed."""
-    expected = "an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070"
-
-    def parse(value: str) -> str:
-        if value:
-            try:
-                split_address(value)
-            except ValueError as error:
-                raise BadValue(expected) from error
-        return value
-
-    return Kind(expected, parse)
+    return _checked("an IP address and a port, such as 127.0.0.1:7070 or [::1]:7070", split_address)
 
 
 def split_address(value: str) -> tuple[str, int, bool]:
@@ -362,13 +345,9 @@ def words() -> Kind[tuple[str, ...]]:
     return _listed("names separated by commas", str.isprintable)
 
 
-def _or(names: Iterable[str]) -> str:
-    return ", ".join(names)
-
-
 def component_levels() -> Kind[tuple[str, ...]]:
     """Return the kind of lists of a component of the log and its level, such as `brokers=debug`; blank is empty."""
-    expected = f"component=level pairs separated by commas, of {_or(COMPONENTS)} and {_or(LEVELS)}"
+    expected = f"component=level pairs separated by commas, of {', '.join(COMPONENTS)} and {', '.join(LEVELS)}"
 
     def parse(value: str) -> tuple[str, ...]:
         found: dict[str, str] = {}
@@ -397,14 +376,13 @@ def origins() -> Kind[tuple[str, ...]]:
 
 def decimal(least: float, most: float) -> Kind[float]:
     """Return the kind of numbers from `least` to `most`, both included, such as 100.0."""
-    expected = f"a number from {least:g} to {most:g}"
 
     def parse(value: str) -> float:
         if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?", value) or not least <= float(value) <= most:
-            raise BadValue(expected)
+            raise ValueError
         return float(value)
 
-    return Kind(expected, parse, blank_is_default=True)
+    return Kind(f"a number from {least:g} to {most:g}", parse, blank_is_default=True)
 
 
 def fraction() -> Kind[float]:
@@ -413,7 +391,7 @@ def fraction() -> Kind[float]:
 
     def parse(value: str) -> float:
         if not re.fullmatch(r"[0-9]{1,15}(\.[0-9]{1,15})?%?", value):
-            raise BadValue(expected)
+            raise ValueError
         number = float(value.removesuffix("%"))
         if number > 1 or value.endswith("%"):
             raise BadValue(f"{expected}; {number:g} percent is {number / 100:g}" if number <= 100 else expected)
@@ -424,20 +402,17 @@ def fraction() -> Kind[float]:
 
 def json_object() -> Kind[str]:
     """Return the kind of a JSON object of texts, kept as text; blank is allowed."""
-    expected = 'a JSON object of texts such as {"name": "value"}'
+    return _checked('a JSON object of texts such as {"name": "value"}', _is_object_of_texts)
 
-    def parse(value: str) -> str:
-        import json  # imported only if such a key is set
 
-        try:
-            found = json.loads(value) if value else {}
-        except (ValueError, RecursionError) as error:
-            raise BadValue(expected) from error
-        if not isinstance(found, dict) or not all(isinstance(item, str) for item in found.values()):
-            raise BadValue(expected)
-        return value
+def _is_object_of_texts(value: str) -> bool:
+    import json  # imported only if such a key is set
 
-    return Kind(expected, parse)
+    try:
+        found = json.loads(value)
+    except RecursionError:
+        return False
+    return isinstance(found, dict) and all(isinstance(item, str) for item in found.values())
 
 
 def broker_urls(*, tls: bool = False) -> Kind[str]:
@@ -446,26 +421,17 @@ def broker_urls(*, tls: bool = False) -> Kind[str]:
     The scheme is required: a TLS address in the key for plain ones would fail only at the first lookup.
     """
     expected = f"{TLS_SCHEME if tls else PLAIN_SCHEME}host:port, several separated by commas"
-
-    def parse(value: str) -> str:
-        if value:
-            try:
-                split_broker_urls(value, tls=tls)
-            except BadValue as error:
-                raise BadValue(expected) from error
-        return value
-
-    return Kind(expected, parse)
+    return _checked(expected, lambda value: split_broker_urls(value, tls=tls))
 
 
 def split_broker_urls(value: str, *, tls: bool = False) -> tuple[tuple[str, int], ...]:
-    """Return hosts and ports of `pulsar://a:6650,b:6650`, with schemes after the first optional; raise `BadValue`.
+    """Return hosts and ports of `pulsar://a:6650,b:6650`, with schemes after the first optional; raise ValueError.
 
     The default port is 6650, with TLS 6651.
     """
     scheme = TLS_SCHEME if tls else PLAIN_SCHEME
     if not value.startswith(scheme):
-        raise BadValue(f"{scheme}host:port")
+        raise ValueError
     return tuple(dict.fromkeys(_host_and_port(item.strip(), scheme) for item in value.split(",")))
 
 
@@ -473,7 +439,7 @@ def _host_and_port(item: str, scheme: str) -> tuple[str, int]:
     found = _HOST_AND_PORT.fullmatch(item.removeprefix(scheme))
     port = int(found.group(2) or _PORTS[scheme]) if found else 0
     if found is None or not 1 <= port <= 65535:
-        raise BadValue(f"{scheme}host:port")
+        raise ValueError
     return found.group(1).strip("[]"), port
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from protocol.command_type import CommandType
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import PIECE_BYTES
+from proxy.cli.demo.broker import PIECE_BYTES
 from tests.support.brokers.embedded.broker import EmbeddedBroker
 from tests.support.brokers.embedded.topics import BadRequest, GeneratedTopics, ListedTopics, topic_list
 from tests.support.brokers.embedded.watchers import MOST_WATCHERS, Watchers

@@ -8,7 +8,9 @@ from typing import Protocol
 
 from protocol.frames import varint
 from protocol.topics_hash import java_order, topics_hash
-from proxy.cli.demo.names import DOMAIN, LARGEST_NAME_BYTES, PIECE_BYTES, TOPICS_TAG, GeneratedTopics
+from proxy.cli.demo.broker import DOMAIN, LARGEST_NAME_BYTES, PIECE_BYTES, GeneratedTopics
+
+_TOPICS_TAG = b"\x12"
 
 
 class TopicNames(Protocol):
@@ -69,7 +71,7 @@ class GeneratedNames:
 
     def hash(self) -> str:
         """Return eight digits, equal for equal lists."""
-        return self._topics.hash(self._namespace).decode()
+        return self._topics.hash(self._namespace)
 
     def pieces(self) -> Iterator[bytes]:
         return self._topics.pieces(self._namespace)
@@ -80,4 +82,4 @@ class GeneratedNames:
 
 def _encoded(name: str) -> bytes:
     encoded = name.encode()
-    return TOPICS_TAG + varint(len(encoded)) + encoded
+    return _TOPICS_TAG + varint(len(encoded)) + encoded

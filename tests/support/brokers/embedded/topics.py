@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from protocol.errors import ServerError
 from protocol.frames import varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo import names as demo
+from proxy.cli.demo import broker as demo
 from tests.support.brokers.embedded.names import GeneratedNames, ListedNames, TopicNames
 
 LONGEST_PATTERN: Final = 50

@@ -12,7 +12,7 @@ from protocol.command_type import CommandType
 from protocol.errors import ServerError
 from protocol.frames import answer_prefix, varint
 from protocol.pb import PulsarApi_pb2 as pb
-from proxy.cli.demo.names import PIECE_BYTES
+from proxy.cli.demo.broker import PIECE_BYTES
 from tests.support.brokers.embedded.names import ListedNames, TopicNames
 from tests.support.brokers.embedded.topics import LONGEST_PATTERN, BadRequest, TopicStore, watched_names
 

@@ -112,11 +112,11 @@ class FakeBrokers:
             raise self.sample
         return self.sample
 
-    async def backlog(self, topic: str) -> BacklogSample:
+    async def backlog(self, topic: str, first: str) -> tuple[BacklogSample, str]:
         self.asked.append(topic)
         if isinstance(self.topic, Exception):
             raise self.topic
-        return self.topic
+        return self.topic, first
 
 
 class Stage:

@@ -164,7 +164,7 @@ def test_a_value_is_known_for_some_failures_in_a_row_more() -> None:
     left = []
     for _ in range(3):
         known.failed("a")
-        left.append(known.values.get("a"))
+        left.append(known.get("a"))
     assert left == [2, 2, None]
 
 
@@ -173,11 +173,11 @@ def test_a_value_of_long_ago_is_not_known() -> None:
     for now, key in ((0.0, "a"), (100.0, "b"), (200.0, "a")):
         known.took(now, key, int(now))
     known.forget_old(399.0)
-    assert set(known.values) == {"a", "b"}
+    assert set(known) == {"a", "b"}
     # A clock that goes back makes nothing older.
     known.forget_old(-1e6)
     known.forget_old(401.0)
-    assert known.values == {"a": 200}
+    assert known == {"a": 200}
 
 
 def test_topics_are_asked_for_in_turn() -> None:

@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from proxy.brokers.admin_port import AdminUnavailable
 from proxy.overload import bounds
-from proxy.overload.broker_questions import stats_path
-from proxy.overload.broker_statistics import (
+from proxy.overload.broker_questions import (
     BrokerMemory,
-    BrokerMetrics,
     backlog_sample,
+    find_metrics,
     load_report_sample,
+    metrics_sample,
+    stats_path,
 )
 from proxy.overload.samples import BacklogSample, BrokerSample
 
@@ -28,10 +29,10 @@ def answer(*entries: object) -> bytes:
 
 
 def broker_sample(body: bytes) -> BrokerSample:
-    metrics = BrokerMetrics()
-    for _ in metrics.read(body):
+    found: dict[bytes, int] = {}
+    for _ in find_metrics(body, found):
         pass
-    return metrics.sample()
+    return metrics_sample(found)
 
 
 def test_direct_memory_in_use_counts_and_not_what_is_reserved() -> None:
@@ -74,7 +75,7 @@ def test_an_answer_is_read_whole_however_it_is_cut(entries: list[object], step: 
     quoted = json.dumps({"jvm_heap_used": 7})
     body = json.dumps([*entries, quoted, {"metrics": METRICS}], indent=indent, ensure_ascii=False).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("proxy.overload.broker_statistics.STEP_BYTES", step)
+        patch.setattr("proxy.overload.broker_questions.STEP_BYTES", step)
         assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
 
 
