@@ -68,7 +68,7 @@ def test_values_of_0_1_0_with_retired_keys_at_their_defaults_render_and_are_warn
         assert {warning.key for warning in config.warnings} >= set(RETIRED)
 
 
-# What the charts of 0.1.0 set by themselves, the gateway's and the sidecar's: `helm upgrade --reuse-values` keeps it.
+# What the charts of 0.1.0 set by themselves, the gateway's and the sidecar's, and values files copied.
 OF_0_1_0 = [
     {"clientSocketSendBufferBytes": 65536, "brokerSocketReceiveBufferBytes": 262144, "relayBufferBytes": 65536},
     {"maxTopicListInFlightDirectMemSizeMB": 32, "maxHandshakeInFlightMemSizeMB": 4, "relayMemoryPoolMB": 8},
