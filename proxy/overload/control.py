@@ -244,7 +244,7 @@ class OverloadControl:
         self._report.failed(self._loop.time(), "threshold throttle", error)
 
     def _crashed(self, error: BaseException) -> None:
-        self._counters.internal_error(error, "overload control")
+        self._counters.shared.internal_error(error, "overload control")
 
     # --- shown ------------------------------------------------------------------------------------
 

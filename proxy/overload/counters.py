@@ -68,7 +68,3 @@ class OverloadCounters:
         # At the last look: relays that were paused, by reason, and estimated delays of messages, by rank.
         self.paused_by: Mapping[str, int] = {}
         self.delays: Mapping[str, float] = {}
-
-    def internal_error(self, error: BaseException, where: str) -> None:
-        """Count an unexpected exception, and report it."""
-        self.shared.internal_error(error, where)

@@ -137,15 +137,6 @@ class ThresholdThrottle:
         """Return decisions that are still empty, for `steps`."""
         return ThresholdDecisions(self.state, self.state)
 
-    def step(
-        self, now: float, ratio: float | None, limit_bytes: int, relays: Sequence[RelaySample]
-    ) -> ThresholdDecisions:
-        """Decide for a sample at once, as `steps` do."""
-        made = self.begun()
-        for _ in self.steps(made, now, ratio, limit_bytes, relays):
-            pass
-        return made
-
     def steps(
         self, made: ThresholdDecisions, now: float, ratio: float | None, limit_bytes: int, relays: Sequence[RelaySample]
     ) -> Iterator[None]:

@@ -154,7 +154,8 @@ def look():
     signals = monitor.take(own.read(), OwnerBytes())
     if monitor.trim_is_due(signals.ratio):
         own.trim()
-    throttle.step(now, signals.ratio, signals.limit_bytes, [relay])
+    for _ in throttle.steps(throttle.begun(), now, signals.ratio, signals.limit_bytes, [relay]):
+        pass
     return len(throttle)
 
 found = [look()]

@@ -1,5 +1,6 @@
 """The threshold throttle in virtual time (Q6 to Q11)."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from proxy.overload.samples import Marks
 from proxy.overload.threshold import (
     RelaySample,
+    ThresholdDecisions,
     ThresholdSettings,
     ThresholdThrottle,
     ThrottleState,
@@ -24,11 +26,23 @@ PRODUCERS = [RelaySample(number, consumes=False, moved_bytes=0) for number in ra
 MIXED = RelaySample(9, consumes=True, moved_bytes=0)
 
 
-def throttle(changed: ThresholdSettings = SETTINGS, start: int = 0) -> ThresholdThrottle:
-    return ThresholdThrottle(changed, lambda count: start % count)
+class AtOnce(ThresholdThrottle):
+    """Takes all steps of a decision at once."""
+
+    def step(
+        self, now: float, ratio: float | None, limit_bytes: int, relays: Sequence[RelaySample]
+    ) -> ThresholdDecisions:
+        made = self.begun()
+        for _ in self.steps(made, now, ratio, limit_bytes, relays):
+            pass
+        return made
 
 
-def paused_throttle(relays: list[RelaySample] | None = None) -> ThresholdThrottle:
+def throttle(changed: ThresholdSettings = SETTINGS, start: int = 0) -> AtOnce:
+    return AtOnce(changed, lambda count: start % count)
+
+
+def paused_throttle(relays: list[RelaySample] | None = None) -> AtOnce:
     made = throttle()
     made.step(0.0, 0.9, LIMIT, PRODUCERS if relays is None else relays)
     return made
