@@ -9,7 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 from typing import Final, NamedTuple
 
 from pipeline import cli
@@ -21,18 +24,21 @@ MARK: Final = ".pipeline-demo"
 MOST_SECONDS: Final = 120
 _TAIL_LINES: Final = 15
 # A small Spark, for a few hundred events: to compile each plan, or to plan it anew by what its first stages gave, takes
-# longer than to run it, and all is over before HotSpot's second compiler would pay.
+# longer than to run it, and all is over before HotSpot's second compiler would pay. To verify the classes of known jars
+# takes a seventh of the processor time of the start.
 CONF: Final[Mapping[str, str]] = {
     "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
+    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+MASTER: Final = "local[2]"
 # Options of `run`.
 JOBS: Final = (
-    "--master", "local[2]", "--p99-wait-ms", "2000",
+    "--master", MASTER, "--p99-wait-ms", "2000",
     *(word for item in CONF.items() for word in ("--conf", "=".join(item))),
 )  # fmt: skip
 
@@ -101,11 +107,22 @@ def _recorded(directory: Path) -> list[Path]:
     """Record all acts; raises PipelineError."""
     events = _begun_anew(directory) / "events"
     events.mkdir()
+    spark = Thread(target=start_spark, daemon=True)
+    spark.start()
     for number, act in enumerate(ACTS, 1):
         print(f"recording {number} of {len(ACTS)}: {act.shows}", flush=True)
         for _ in range(act.times):
             print(f"  {record(act, events)}", flush=True)
+        # In the calm time nobody waits; a storm has the machine to itself.
+        spark.join()
     return event_files(events)
+
+
+def start_spark() -> None:
+    """Import the jobs, and start the Spark in which they will run; what is wrong they say themselves."""
+    import_module("pipeline.jobs.run")
+    with suppress(PipelineError):
+        import_module("pipeline.running.session").build_session("demo", MASTER, CONF)
 
 
 def _begun_anew(directory: Path) -> Path:

@@ -6,10 +6,11 @@ events of its seconds. Watch frames start no storm: a broker sends them, no clie
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -28,6 +29,10 @@ USUAL_DAYS: Final = 7
 DAY_SECONDS: Final = 86_400
 REFUSALS: Final = ("timeout", "queue_full", "oversize")
 _STORM: Final = ("date", "cluster", "storm")
+_SPANS: Final = pa.schema({
+    "_cluster": pa.string(), "day": pa.int32(), "storm": pa.int32(), "usual_rate": pa.float64(),
+    "peak_rate": pa.int64(), "first": pa.int64(), "last": pa.int64(),
+})  # fmt: skip
 _USE: Final = ("heap_used_bytes", "direct_used_bytes", "heap_queue_len", "direct_queue_len")
 
 
@@ -119,12 +124,12 @@ def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
 def hot_seconds(spark: SparkSession, found: Mapping[str | None, Sequence[Burst]]) -> DataFrame:
     """Return one row for each second of each storm: `_cluster`, `day`, `storm`, the rates, `_second`."""
     spans = [
-        (cluster, burst.day, burst.number, burst.usual_rate, burst.peak_rate, burst.first, burst.last)
+        {"_cluster": cluster, "day": burst.day, "storm": burst.number} | asdict(burst)
         for cluster, mine in found.items()
         for burst in mine
     ]
-    columns = "_cluster string, day int, storm int, usual_rate double, peak_rate long, first long, last long"
-    whole = spark.createDataFrame(spans, columns)
+    # Of a list Spark makes rows in Python workers: two would start for these alone.
+    whole = spark.createDataFrame(pa.Table.from_pylist(spans, _SPANS))
     return whole.withColumn("_second", F.explode(F.sequence("first", "last"))).drop("first", "last")
 
 

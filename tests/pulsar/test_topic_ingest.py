@@ -3,7 +3,6 @@
 Each ingest is a process of its own, as a user starts it: driver, JVM and Python workers, all killed at once.
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -25,6 +24,7 @@ from tests.pulsar.standalone import Broker
 from tests.spark.jars import delta_jars
 from tests.support.jvm import QUICK
 from tests.support.patience import patient
+from tests.support.pipeline.delta_log import live_files
 
 # JVMs start and stop within.
 pytestmark = [pytest.mark.pulsar, pytest.mark.timeout(1200)]
@@ -106,12 +106,8 @@ class Ingest:
         return self._log.read_text(errors="replace")[-5000:]
 
     def seqs(self) -> list[int]:
-        files: set[str] = set()
-        # What a killed batch has written, but not committed, is in no log.
-        for log in sorted((self.out / "events" / "_delta_log").glob("*.json")):
-            for action in map(json.loads, log.read_text().splitlines()):
-                files |= {action["add"]["path"]} if "add" in action else set()
-                files -= {action["remove"]["path"]} if "remove" in action else set()
+        logs = sorted((self.out / "events" / "_delta_log").glob("*.json"))
+        files = live_files(line for log in logs for line in log.read_text().splitlines())
         tables = [pq.ParquetFile(self.out / "events" / file).read(["seq"]) for file in files]
         return sorted(seq for table in tables for seq in table["seq"].to_pylist())
 

@@ -49,6 +49,7 @@ def test_a_second_demo_begins_anew_and_runs_every_job_on_what_it_recorded(
         return ExitCode.CALIBRATION
 
     monkeypatch.setattr(show, "record", recorded)
+    monkeypatch.setattr(show, "start_spark", lambda: None)
     monkeypatch.setattr("pipeline.cli.main", jobs)
     for _ in range(2):
         assert show.main(["--dir", str(tmp_path / "demo")]) == ExitCode.CALIBRATION
