@@ -196,6 +196,15 @@ def test_files_of_an_older_schema_are_one_error(job: Ingest, version: int) -> No
         job.run()
 
 
+def test_files_of_a_fleet_in_which_some_proxies_are_of_0_1_0_are_read_as_one(job: Ingest) -> None:
+    write_events(job.source / "events-a.jsonl.gz", [event(7), event(8)])
+    lines = (FIXTURES / "events-of-0.1.0.jsonl").read_bytes()
+    (job.source / "events-b.jsonl.gz").write_bytes(gzip.compress(lines))
+    counts = job.run()
+    assert (counts.read, counts.kept, counts.quarantined) == (4, 4, {})
+    assert job.seqs() == [1, 2, 7, 8]
+
+
 def test_tables_of_an_older_layout_are_one_error_and_stay(job: Ingest) -> None:
     write_events(job.source / "a.jsonl", [event(0)])
     rows = frame(job.spark, [row(0)])
