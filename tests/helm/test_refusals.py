@@ -50,7 +50,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("memory among the resources", {"resources": {"limits": {"memory": "2Gi"}}},
      "resources.limits.memory: got 2Gi, expected it in memory.limit"),
     ("less memory than the limits add up to", {"memory": {"limit": "512Mi"}},
-     "memory.limit: got 512Mi, expected at least 1002Mi"),
+     "memory.limit: got 512Mi, expected at least 972Mi"),
     ("no limit of connections", {"configData": {"maxConcurrentInboundConnections": 0}},
      "configData.maxConcurrentInboundConnections: got 0 (no limit), expected a limit, or memory.limit"),
     ("a limit in the environment", {"extraEnvs": [{"name": "PULSAR_PREFIX_relayBufferBytes", "value": "1048576"}]},
