@@ -288,8 +288,8 @@ def weights() -> Iterator[str]:
         check = load(name)["checks"][0]
         got, allowed = in_bytes(check["got"]), in_bytes(check["required"])
         yield f"| {budget} | {words} (`{name}`) | {got} each | {allowed} |"
-    most = in_bytes(REQUEST_BYTES)
-    yield f"| part of a request | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {most} |"
+    request = in_bytes(REQUEST_BYTES)
+    yield f"| part of a request | a waiter; with its suspended `acquire` (`limiter`) | {waiting} | {request} |"
     for row, found in load("real-broker")["rows"].items():
         if "grown_bytes" in found:
             grown, promised = (in_bytes(found[name]) for name in ("grown_bytes", "promised_bytes"))
