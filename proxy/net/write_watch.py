@@ -397,7 +397,7 @@ class WriteWatch:
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
-        unsure: list[Writer] = []
+        unsure, awaited = list[Writer](), self._direct.short
         owed, held_up = OwedLists[Writer](), OwedLists[Writer]()
         for number, writer in enumerate(list(self._writers), 1):
             rate = self._look(writer, time)
@@ -412,7 +412,7 @@ class WriteWatch:
                     body = writer.owed
                     owed.note(writer, since, () if body is None else (body,), pace)
                     held_up.note(writer, since, writer.held_up, pace)
-                elif not writer.reads:
+                elif awaited and not writer.reads:
                     body = writer.owed
                     if body is None:
                         unsure.append(writer)
