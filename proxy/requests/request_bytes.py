@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable
 from typing import Final, Protocol
 
 from limiter.fair_line import Entry, FairLine
-from limiter.soft_pool import LocalBooks, PoolRecord
+from limiter.soft_pool import PoolRecord, SoftPool
 from proxy.core.loop_budget import LoopBudget
 
 # The reserve is this part of the limit.
@@ -43,7 +43,7 @@ class CommandSender(Hashable, Protocol):
         """Serve one command, and be read on."""
 
 
-class _Books(LocalBooks):
+class _Books(SoftPool):
     """The books of a pool with a reserve."""
 
     __slots__ = ("networks", "reserve")
@@ -71,7 +71,7 @@ class _Books(LocalBooks):
 
     def change(self, network: str, size: int) -> None:
         """Record that a network holds `size` bytes more."""
-        self.pool_change(0, size)
+        self.book(size)
         held = self.networks.get(network, 0) + size
         if held:
             self.networks[network] = held
@@ -102,11 +102,11 @@ class RequestBytes:
     @property
     def scarce(self) -> bool:
         """Return whether nothing is free without the reserve, or somebody waits."""
-        return self._books.pool_scarce()
+        return self._books.scarce
 
     def record(self) -> PoolRecord:
         """Return the numbers of the pool."""
-        return PoolRecord._make(self._books.pool())
+        return self._books.record()
 
     def admits(self, sender: CommandSender) -> bool:
         """Return whether the next command of a client is served at once."""
@@ -135,7 +135,7 @@ class RequestBytes:
         if sender not in self._waiting:
             line = self._few if sender.outstanding < MANY_OUTSTANDING else self._many
             self._waiting[sender] = line, line.push((sender.network,), Entry(sender))
-            self._books.pool_wait(0, 1)
+            self._books.wait(1)
             self._look()
 
     def answered(self, sender: CommandSender) -> None:
@@ -153,7 +153,7 @@ class RequestBytes:
     def _forget(self, sender: CommandSender) -> None:
         line, entry = self._waiting.pop(sender)
         line.remove(entry)
-        self._books.pool_wait(1, 0)
+        self._books.wait(-1)
 
     def _look(self) -> None:
         books = self._books
@@ -200,7 +200,7 @@ class RequestBytes:
     def _admit(self, line: FairLine[Entry[CommandSender]]) -> CommandSender:
         sender = line.pop().item
         del self._waiting[sender]
-        self._books.pool_wait(1, 0)
+        self._books.wait(-1)
         return sender
 
     def _bring_back(self) -> None:
