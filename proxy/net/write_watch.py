@@ -412,7 +412,7 @@ class WriteWatch:
                     body = writer.owed
                     owed.note(writer, since, () if body is None else (body,), pace)
                     held_up.note(writer, since, writer.held_up, pace)
-                elif awaited and not writer.reads:
+                elif awaited and not writer.reads and not writer.goes_to_disk:
                     body = writer.owed
                     if body is None:
                         unsure.append(writer)

@@ -398,16 +398,18 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
 
 @virtual
 async def test_shares_go_on_to_those_that_wait_until_all_that_may_be_owed_is_and_nobody_is_closed() -> None:
-    scene = Scene(*[QUICK_RATE + KIB] * 5)
-    proven, *others = scene.readers
+    scene = Scene(*[QUICK_RATE + KIB] * 6)
+    proven, on_disk, *others = scene.readers
     proven.reads, proven.share = True, SIZE
+    on_disk.goes_to_disk, on_disk.owed, on_disk.share = True, None, SIZE
     for reader in others:
         reader.owed, reader.share = None, SIZE // 2
     await scene.books.run(1)
     assert all(reader.share for reader in others), "nobody waits"
-    assert await scene.while_others_wait() == [None] * 5
+    assert await scene.while_others_wait() == [None] * 6
     assert [bool(reader.share) for reader in others].count(False) == 2
     assert proven.share
+    assert on_disk.share, "its list leaves memory by itself"
 
 
 @virtual
