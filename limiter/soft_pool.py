@@ -7,7 +7,7 @@ held, and whenever that changes.
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["LocalBooks", "PoolRecord"]
+__all__ = ["PoolRecord", "SoftPool"]
 
 
 class PoolRecord(NamedTuple):
@@ -38,8 +38,8 @@ class _Span:
         return max(0.0, self.count * now - self._sum) * 1000
 
 
-class LocalBooks:
-    """The books of a pool without threads; `now` is a clock in seconds."""
+class SoftPool:
+    """The books of a pool; `now` is a clock in seconds."""
 
     __slots__ = ("_depleted", "_limit", "_muted", "_now", "_overshoots", "_used")
 
@@ -49,32 +49,31 @@ class LocalBooks:
         self._used = self._overshoots = 0
         self._muted, self._depleted = _Span(), _Span()
 
-    def pool(self) -> tuple[int, int, int, float, int, float]:
-        """Return the numbers of a `PoolRecord`."""
+    def record(self) -> PoolRecord:
+        """Return the numbers of this moment."""
         now, muted, depleted = self._now(), self._muted, self._depleted
-        return self._limit, self._used, muted.count, muted.millis(now), self._overshoots, depleted.millis(now)
+        return PoolRecord(
+            self._limit, self._used, muted.count, muted.millis(now), self._overshoots, depleted.millis(now)
+        )
 
-    def pool_scarce(self) -> bool:
+    @property
+    def scarce(self) -> bool:
         """Return whether nothing is free, or somebody waits."""
         return self._used >= self._limit or self._muted.count > 0
 
-    def pool_change(self, before: int, after: int) -> None:
-        """Record that somebody who held `before` bytes holds `after`.
+    def book(self, size: int) -> None:
+        """Record that so many bytes more are held, or fewer.
 
         Raises ValueError for bytes that nobody holds: a second release, or one of another pool, is no drift (K6).
         """
-        used = self._used + after - before
+        used = self._used + size
         if used < 0:
-            raise ValueError(f"got a change from {before} to {after} bytes, and the pool has {self._used}")
-        had = self._used < self._limit
-        self._used = used
-        has = self._used < self._limit
-        if had and not has:
-            self._overshoots += self._used > self._limit
-            self._depleted.change(1, self._now())
-        elif has and not had:
-            self._depleted.change(-1, self._now())
+            raise ValueError(f"got a change of {size} bytes, and the pool has {self._used}")
+        free, self._used = self._used < self._limit, used
+        if free is not (used < self._limit):
+            self._overshoots += used > self._limit
+            self._depleted.change(1 if free else -1, self._now())
 
-    def pool_wait(self, before: int, after: int) -> None:
-        """Record that `after` members wait, `before` until now."""
-        self._muted.change(after - before, self._now())
+    def wait(self, members: int) -> None:
+        """Record that so many members more wait, or fewer."""
+        self._muted.change(members, self._now())

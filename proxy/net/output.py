@@ -424,6 +424,14 @@ class Output:
         left_slabs = max(0, self._pumping.size - self._left) // SLAB_BYTES
         return id(self._pumping), self._pumping.size - left_slabs * SLAB_BYTES
 
+    def give_back(self) -> int:
+        """End a share that the list in progress has because its client was awake; return what is owed for that."""
+        if self._pumping is None or self._share is None or not self._share.held:
+            return 0
+        self._share.stands()
+        owed = self.owed
+        return 0 if owed is None else owed[1]
+
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
         """Return names and sizes of lists in heap memory behind the list in progress, if that or they are owed."""

@@ -43,12 +43,17 @@ class OwedLists(Generic[W]):
         elif names and pace is not None:
             self._slow.append((pace, names, writer))
 
+    @property
+    def total(self) -> int:
+        """Return the bytes of all these lists."""
+        return sum(self._sizes.values())
+
     def above(self, most: int, now: float, quicker: float) -> list[W]:
         """Return the clients to close, so that at most `most` bytes wait for those that stand or are slow.
 
         Slow clients with a pace of `quicker` or more stay.
         """
-        excess = sum(self._sizes.values()) - most
+        excess = self.total - most
         found: list[W] = []
         closed: set[Hashable] = set()
         standing = (each for each in self._standing if now - each[0] >= STANDING_SECONDS)

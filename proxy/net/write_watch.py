@@ -281,8 +281,15 @@ class Writer(Protocol):
         """Return whether a list that holds heap memory waits for this client to take its earlier lists."""
 
     @property
+    def reads(self) -> bool:
+        """Return whether the client has taken more than its receive buffer holds since it last stood or was slow."""
+
+    @property
     def owed(self) -> tuple[int, int] | None:
         """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
+
+    def give_back(self) -> int:
+        """End a share that the list in progress has because its client was awake; return what is owed for that."""
 
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
@@ -390,6 +397,7 @@ class WriteWatch:
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
+        unsure, awaited = list[Writer](), self._direct.short
         owed, held_up = OwedLists[Writer](), OwedLists[Writer]()
         for number, writer in enumerate(list(self._writers), 1):
             rate = self._look(writer, time)
@@ -404,6 +412,13 @@ class WriteWatch:
                     body = writer.owed
                     owed.note(writer, since, () if body is None else (body,), pace)
                     held_up.note(writer, since, writer.held_up, pace)
+                elif awaited and not writer.reads and not writer.goes_to_disk:
+                    body = writer.owed
+                    if body is None:
+                        unsure.append(writer)
+                    else:
+                        # It may read yet: what it has counts, and it has not stood at all.
+                        owed.note(writer, time, (body,))
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
@@ -412,6 +427,7 @@ class WriteWatch:
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
         if self.limits.min_bytes_per_second:
             most, most_held_up = self._most_owed()
+            self._hand_on(unsure, owed, most)
             await self._end_owing(owed, most, self._direct, time)
             await self._end_owing(held_up, most_held_up, self._heap, time)
         if slow:
@@ -443,6 +459,16 @@ class WriteWatch:
         least = limits.min_bytes_per_second
         rate = progress.rate(time, least) if least else None
         return rate if rate is not None and rate < least else None
+
+    def _hand_on(self, unsure: list[Writer], owed: OwedLists[Writer], most: int | None) -> None:
+        """Have those that wait get the shares of clients that answered a PING, and have not shown that they read."""
+        if most is None or not self._direct.short:
+            return
+        room = most - owed.total
+        for writer in unsure:
+            if room <= 0:
+                return
+            room -= writer.give_back()
 
     async def _end_owing(self, lists: OwedLists[Writer], most: int | None, memory: Memory, time: float) -> None:
         if most is None or not memory.short:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Final
 
 from limiter.fair_line import Entry, FairLine
-from limiter.soft_pool import LocalBooks, PoolRecord
+from limiter.soft_pool import PoolRecord, SoftPool
 from proxy.core.counters import PREFIX, Derived
 from proxy.core.instrument import Kind, Unit
 from proxy.core.loop_budget import LoopBudget
@@ -56,7 +56,7 @@ COMMANDS: Final = (
 )  # fmt: skip
 
 
-class _Books(LocalBooks):
+class _Books(SoftPool):
     """The books of a pool with a reserve."""
 
     __slots__ = ("networks", "reserve")
@@ -84,7 +84,7 @@ class _Books(LocalBooks):
 
     def change(self, network: str, size: int) -> None:
         """Record that a network holds `size` bytes more."""
-        self.pool_change(0, size)
+        self.book(size)
         held = self.networks.get(network, 0) + size
         if held:
             self.networks[network] = held
@@ -115,11 +115,11 @@ class RequestBytes:
     @property
     def scarce(self) -> bool:
         """Return whether nothing is free without the reserve, or somebody waits."""
-        return self._books.pool_scarce()
+        return self._books.scarce
 
     def record(self) -> PoolRecord:
         """Return the numbers of the pool."""
-        return PoolRecord._make(self._books.pool())
+        return self._books.record()
 
     def admits(self, sender: Client) -> bool:
         """Return whether the next command of a client is served at once."""
@@ -148,7 +148,7 @@ class RequestBytes:
         if sender not in self._waiting:
             line = self._few if sender.outstanding < MANY_OUTSTANDING else self._many
             self._waiting[sender] = line, line.push((sender.network,), Entry(sender))
-            self._books.pool_wait(0, 1)
+            self._books.wait(1)
             self._look()
 
     def answered(self, sender: Client) -> None:
@@ -166,7 +166,7 @@ class RequestBytes:
     def _forget(self, sender: Client) -> None:
         line, entry = self._waiting.pop(sender)
         line.remove(entry)
-        self._books.pool_wait(1, 0)
+        self._books.wait(-1)
 
     def _look(self) -> None:
         books = self._books
@@ -213,7 +213,7 @@ class RequestBytes:
     def _admit(self, line: FairLine[Entry[Client]]) -> Client:
         sender = line.pop().item
         del self._waiting[sender]
-        self._books.pool_wait(1, 0)
+        self._books.wait(-1)
         return sender
 
     def _bring_back(self) -> None:

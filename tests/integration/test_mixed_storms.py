@@ -158,15 +158,18 @@ async def lie(stage: Stage, number: int) -> AsyncClient | None:
 
 
 @pytest.mark.threat("slow-trickle-readers")
-async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers() -> None:
-    async with timeless(NAMES, **AMPLE_HEAP) as stage:
+@pytest.mark.parametrize(("least", "seconds"), [(1, 1), (0, 9)], ids=["may be closed later", "never closed"])
+async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_newcomers(
+    least: int, seconds: int
+) -> None:
+    async with timeless(NAMES, **{**AMPLE_HEAP, "topicListWriteMinBytesPerSecond": least}) as stage:
         await slow_readers(stage)
         movers = [liar for number in range(SLOW, SLOW + 3) if (liar := await lie(stage, number))]
         assert line_of_those_awake(stage) == 1
         fresh, second = asyncio.get_running_loop().create_task(newcomer(stage, SLOW + 3)), 0
         await stage.until(lambda: line_of_those_awake(stage) == 2, "a newcomer behind them")
         while line_of_those_awake(stage):
-            assert second < 9, "their shares end"
+            assert second < seconds, "their shares end"
             for mover in movers:
                 # So little that it moves, and is far from a quick reader.
                 await mover.receive(16 * 1024)

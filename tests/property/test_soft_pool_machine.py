@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from limiter.soft_pool import LocalBooks
+from limiter.soft_pool import SoftPool
 
 LIMIT = 250
 READ = 100
@@ -24,7 +24,7 @@ class SoftPoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.books = LocalBooks(LIMIT, lambda: self.now)
+        self.books = SoftPool(LIMIT, lambda: self.now)
         self.held = [0] * DIRECTIONS
         self.waiting: list[int] = []
         self.overshoots = 0
@@ -40,7 +40,7 @@ class SoftPoolMachine(RuleBasedStateMachine):
 
     def _hold(self, one: int, size: int) -> None:
         before = self.used
-        self.books.pool_change(self.held[one], size)
+        self.books.book(size - self.held[one])
         self.held[one] = size
         self.overshoots += before < LIMIT < self.used
 
@@ -49,12 +49,12 @@ class SoftPoolMachine(RuleBasedStateMachine):
         """A direction whose receiver has no room: it reads if it may, else it waits."""
         if self.held[one] or one in self.waiting:
             return
-        assert self.books.pool_scarce() is self.scarce
+        assert self.books.scarce is self.scarce
         if not self.scarce:
             self._hold(one, size)
             return
         self.waiting.append(one)
-        self.books.pool_wait(len(self.waiting) - 1, len(self.waiting))
+        self.books.wait(1)
 
     @rule(size=sizes)
     def all_are_readable(self, size: int) -> None:
@@ -68,7 +68,7 @@ class SoftPoolMachine(RuleBasedStateMachine):
 
     def _leaves_the_line(self, one: int) -> None:
         self.waiting.remove(one)
-        self.books.pool_wait(len(self.waiting) + 1, len(self.waiting))
+        self.books.wait(-1)
 
     @rule(one=directions)
     def ends(self, one: int) -> None:
@@ -92,11 +92,11 @@ class SoftPoolMachine(RuleBasedStateMachine):
 
     @invariant()
     def books_are_right(self) -> None:
-        limit, used, muted, muted_millis, overshoots, depleted_millis = self.books.pool()
+        limit, used, muted, muted_millis, overshoots, depleted_millis = self.books.record()
         assert (limit, used, overshoots) == (LIMIT, self.used, self.overshoots)
         assert used <= limit + READ - 1
         assert muted == len(self.waiting)
-        assert self.books.pool_scarce() is self.scarce
+        assert self.books.scarce is self.scarce
         assert abs(muted_millis / 1000 - self.muted) < 1e-3
         assert abs(depleted_millis / 1000 - self.depleted) < 1e-3
 

@@ -5,9 +5,10 @@ a question that has just gone out counts, or all of a crowd would go out while n
 """
 
 import asyncio
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
+from limiter.fair_line import Entry, FairLine
 from limiter.semaphore import AsyncSemaphore
 from limiter.sites import site_of
 from proxy.requests.reader_shares import ReaderShares
@@ -28,10 +29,13 @@ class HeapCrowd:
         # The bytes that the lists of questions which are out will probably hold.
         self._asked: dict[ListGroup, int] = {}
         self._asked_bytes = 0
-        # The number of questions that wait.
-        self.asking = 0
-        # By network: the questions that wait, with what each will count. The network whose turn is next comes first.
-        self._lines: dict[Hashable, dict[ListGroup, tuple[asyncio.Future[None], int]]] = {}
+        # The questions that wait, by network, with what each will count.
+        self._line: FairLine[Entry[tuple[ListGroup, asyncio.Future[None], int]]] = FairLine()
+
+    @property
+    def asking(self) -> int:
+        """Return the number of questions that wait."""
+        return len(self._line)
 
     @property
     def full(self) -> bool:
@@ -49,17 +53,15 @@ class HeapCrowd:
 
     async def passed(self, group: ListGroup, shares: ReaderShares, expected_bytes: int = 0) -> None:
         """Wait until a question may go out; from then on `expected_bytes` count until `arrived`."""
-        if not (shares.in_force and (self.full or self._lines)):
+        if not (shares.in_force and (self.full or self._line)):
             self._count(group, expected_bytes)
             return
-        site = site_of(group.share_key)
         asker = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(site, {})[group] = asker, expected_bytes
-        self.asking += 1
+        entry = self._line.push((site_of(group.share_key),), Entry((group, asker, expected_bytes)))
         try:
             await asker
         except BaseException:
-            if not self._leave(site, group):
+            if not self._line.remove(entry):
                 self.arrived(group)
             raise
 
@@ -90,10 +92,8 @@ class HeapCrowd:
 
     def let_ask(self, *, all_of_them: bool = False) -> None:
         """Wake the questions that may go out: as many as there is room for, or all."""
-        while self._lines and (all_of_them or not self.full):
-            site, line = next(iter(self._lines.items()))
-            group, (asker, expected_bytes) = next(iter(line.items()))
-            self._leave(site, group)
+        while self._line and (all_of_them or not self.full):
+            group, asker, expected_bytes = self._line.pop().item
             if not asker.done():
                 self._count(group, expected_bytes)
                 asker.set_result(None)
@@ -105,14 +105,3 @@ class HeapCrowd:
         if expected_bytes:
             self._asked_bytes += expected_bytes - self._asked.get(group, 0)
             self._asked[group] = expected_bytes
-
-    def _leave(self, site: Hashable, group: ListGroup) -> bool:
-        """Take a question out of its network's line, whose turn is over then; return whether it waited."""
-        line = self._lines.get(site)
-        if line is None or line.pop(group, None) is None:
-            return False
-        self.asking -= 1
-        del self._lines[site]
-        if line:
-            self._lines[site] = line
-        return True

@@ -131,9 +131,7 @@ class AnswerWriter:
 
     def _note_proof(self) -> None:
         window = self._window
-        if window is None or window.owed_bytes or self._handed_bytes - self._stood_at < PROOF_BYTES:
-            return
-        if self._taken_bytes - self._stood_at >= PROOF_BYTES:
+        if window is not None and not window.owed_bytes and self.reads:
             self._watch.saw_quick()
             window.share_ends()
 
@@ -172,10 +170,24 @@ class AnswerWriter:
         return False
 
     @property
+    def reads(self) -> bool:
+        """Return whether the client has taken more than its receive buffer holds since it last stood or was slow."""
+        enough = self._stood_at + PROOF_BYTES
+        return self._handed_bytes >= enough and self._taken_bytes >= enough
+
+    @property
     def owed(self) -> tuple[int, int] | None:
         """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
         window = self._window
         return None if window is None or not window.owed_bytes else (id(self), window.owed_bytes)
+
+    def give_back(self) -> int:
+        """End the share of the list in progress; return what is owed for that."""
+        window = self._window
+        if window is None or window.owed_bytes:
+            return 0
+        window.share_ends()
+        return window.owed_bytes
 
     @property
     def goes_to_disk(self) -> bool:

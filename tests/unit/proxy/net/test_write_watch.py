@@ -52,6 +52,9 @@ class Reader:
         self.goes_to_disk = False
         self.owed: tuple[int, int] | None = None
         self.held_up: list[tuple[Hashable, int]] = []
+        self.reads = False
+        # What the list in progress would owe without the share that it has; 0: it has none.
+        self.share = 0
         books.readers.append(self)
         books.watch.add(self)
         assert self.progress is not None
@@ -74,6 +77,11 @@ class Reader:
         acknowledged = min(self.unsent, int(self.read) + 16)
         left = self.unsent - acknowledged
         progress.note(now, left - left // 3, left // 3)
+
+    def give_back(self) -> int:
+        self.share, given = 0, self.share
+        self.owed = (id(self), given) if given else self.owed
+        return given
 
     def evict(self, cause: DisconnectCause) -> int:
         self._leave(cause)
@@ -386,6 +394,22 @@ async def test_they_stay_where_there_is_no_need(spared: str) -> None:
     else:
         await scene.while_others_wait()
     assert ends(scene.readers) == [None] * 3
+
+
+@virtual
+async def test_shares_go_on_to_those_that_wait_until_all_that_may_be_owed_is_and_nobody_is_closed() -> None:
+    scene = Scene(*[QUICK_RATE + KIB] * 6)
+    proven, on_disk, *others = scene.readers
+    proven.reads, proven.share = True, SIZE
+    on_disk.goes_to_disk, on_disk.owed, on_disk.share = True, None, SIZE
+    for reader in others:
+        reader.owed, reader.share = None, SIZE // 2
+    await scene.books.run(1)
+    assert all(reader.share for reader in others), "nobody waits"
+    assert await scene.while_others_wait() == [None] * 6
+    assert [bool(reader.share) for reader in others].count(False) == 2
+    assert proven.share
+    assert on_disk.share, "its list leaves memory by itself"
 
 
 @virtual
