@@ -139,7 +139,8 @@ class Sessions:
         # Clients whose CONNECT is accepted and that have no relay yet, for the connection log.
         self._joining: set[ClientConnection] = set()
         client_period, relay_period = _periods(limits)
-        self._clients: Wheel[ClientConnection | Arrival] = Wheel(client_period)
+        # Clients in lookup mode.
+        self._clients: Wheel[ClientConnection] = Wheel(client_period)
         # A session is a relay because `became_relay` brought it, whatever engine made the relay.
         self._relays: Wheel[Relay] = Wheel(relay_period)
         self._watched: Wheel[Session] = Wheel(limits.credentials_seconds)
@@ -248,7 +249,6 @@ class Sessions:
         self._counters[ACCEPTED].value += 1
         self.registry.add(session, since)
         self._add(session, session.client_address)
-        self._clients.add(session)
         self._crowds.add(session, session.client_address, since)
         self._handshaking[session] = since
         if self._limits.max_age_seconds:
@@ -268,8 +268,9 @@ class Sessions:
 
     def handshake_done(self, session: "ClientConnection") -> None:
         """Stop the time limit of the handshake."""
-        self._handshaking.pop(session, None)
-        now = self._loop.time()
+        now, in_time = self._loop.time(), self._handshaking.pop(session, None) is not None
+        if in_time and session.in_lookup_mode:
+            self._clients.add(session)
         self._crowds.connected(session, now)
         if self.logs_connections and (entry := self.registry.entry_of(session)) is not None:
             mode = LOOKUP if session.in_lookup_mode else RELAY
@@ -281,7 +282,6 @@ class Sessions:
         """Replace an arrival by its client; the time limit of the handshake continues."""
         accepted = self._handshaking.pop(arrival)
         address = self._addresses.pop(arrival)
-        self._clients.remove(arrival)
         self._uncount(address)
         self._crowds.remove(arrival)
         self._expiring.replace(arrival, client)
@@ -289,7 +289,6 @@ class Sessions:
         if arrival in self._aged:
             self._aged[client] = self._aged.pop(arrival)
         self._add(client, address)
-        self._clients.add(client)
         self._crowds.add(client, address, accepted)
         self._handshaking[client] = accepted
 
@@ -302,7 +301,6 @@ class Sessions:
         self._handshaking.pop(session, None)
         self._joining.discard(session)
         address = self._addresses.pop(session)
-        self._clients.remove(session)
         self._uncount(address)
         self._crowds.remove(session)
         self._newcomers.relays.add(relay, host_network(address), is_known, self._loop.time())
@@ -337,12 +335,12 @@ class Sessions:
         for late in list(self._overdue(now)):
             if late in self._handshaking:
                 yield partial(self._abort, late, DisconnectCause.HANDSHAKE_TIMEOUT)
-        looked_at: list[Session] = list(self._relays.turn())
+        looked_at: list[ClientConnection | Relay] = list(self._relays.turn())
         if self._limits.keep_alive_seconds or self._limits.read_timeout_seconds:
             looked_at[:0] = self._clients.turn()
-        for session in looked_at:
-            if session in self._addresses:
-                yield partial(self._look, session, partial(session.tick, now))
+        for each in looked_at:
+            if each in self._addresses:
+                yield partial(self._look, each, partial(each.tick, now))
         for session in self._watched.turn():
             if session in self._looks:
                 yield partial(self._look, session, self._looks[session])

@@ -90,12 +90,6 @@ class Arrival:
         """Return False: the client is not in lookup mode."""
         return False
 
-    def tick(self, now: float) -> None:
-        """Skip: keep-alive begins after the handshake."""
-
-    def limits_changed(self) -> None:
-        """Skip: the sessions measure the handshake time-out."""
-
     def retire(self, now_or_never: bool) -> None:
         """Close a connection that has reached its maximum age."""
         self.close(DisconnectCause.CONNECTION_AGE)
