@@ -139,7 +139,7 @@ class Proxy:
         self.admin = AdminListener(core, self.sockets.listening, self._admin_server)
         self.admin_port = 0
         self.web: WebPort | None = None
-        self._minutes: Minutes | None = None
+        self.minutes: Minutes | None = None
         self.export: OtlpExport | None = None
         # The process that handles signals for this proxy; None if the proxy is embedded in another program.
         self.process: ProcessControl | None = None
@@ -254,7 +254,7 @@ class Proxy:
         from proxy.web.port import WebPort
 
         core, sockets, side = self.core, self.sockets, self.broker_side
-        minutes = self._minutes = web_side.minutes_of(core, self.memory, self._lines)
+        minutes = self.minutes = web_side.minutes_of(core, self.memory, self._lines)
         pages = web_side.pages_of(core, self.identities, self.readiness, self.live, partial(self._seen, minutes))
         lookups = web_side.lookup_ports(core, sockets, side, self.client_ports)
         passes_on = web_side.reverse_proxy(core, self.memory, side, self.reports, lookups)
@@ -447,8 +447,8 @@ class Proxy:
         yield self.overload.tick
         yield lambda now: self._rates.tick(now, self.counters[ANSWERS])
         yield self.reports.tenants.turn
-        if self._minutes is not None:
-            yield self._minutes.tick
+        if self.minutes is not None:
+            yield self.minutes.tick
 
     def _controller_ages(self) -> Mapping[str, float]:
         ages, control = {"clock": self.loop.time() - self._ticked_at}, self.overload.control
@@ -523,7 +523,7 @@ class Proxy:
         from proxy.telemetry.events.log import EventLog
 
         own, broker_tls = self.identities.own, self.sockets.tls_files.broker_client
-        return EventLog(config, self.loop, own, broker_tls, self.counters, self.log.of("events"))
+        return EventLog(self.core, own, broker_tls)
 
     def _admin_server(self, access: AdminAccess) -> "AdminServer":
         from proxy.web.admin.actions import ClientActions, ProcessActions, ToolActions

@@ -15,7 +15,6 @@ from proxy.brokers.side import BrokerSide
 from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import ASKED
 from proxy.config.core import Core
-from proxy.config.keys.networks import is_loopback
 from proxy.net.listen.listening import port_of
 from proxy.relay.traffic import RELAY_BYTES
 from proxy.requests.topic_lists.memory import ListMemory
@@ -44,19 +43,7 @@ def reverse_proxy(
 
 def lookup_ports(core: Core, sockets: Sockets, side: BrokerSide, ports: ClientPorts) -> BrokerPorts:
     """Return the ports that lookups over HTTP lead to; `ports` opens them, at once those of the process before."""
-    config = core.config
-    found = BrokerPorts(
-        config.http_lookup_ports,
-        ports.open_for_broker,
-        core.clock,
-        core.log.of("clients"),
-        advertised=config.advertised_address,
-        loopback=all(map(is_loopback, config.bind_address)),
-        tls_to_brokers=config.tls_enabled_with_broker,
-        plain_ports=config.service_port is not None,
-        tls_ports=config.service_port_tls is not None,
-        known=side.known,
-    )
+    found = BrokerPorts(core, ports.open_for_broker, side.known)
     for each in sockets.listening.broker_ports:
         if each.purpose is not None:
             found.reopen(port_of(each.listening), each.purpose.target, tls=each.purpose.tls)

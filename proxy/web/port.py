@@ -91,11 +91,8 @@ class WebPort:
         # Only a port with TLS needs this.
         from proxy.net.tls.streams import TlsStreams
 
-        core, sockets = self._core, self._sockets
-        places, current = core.config.max_concurrent_tls_handshakes, sockets.tls_files.web
-        self._tls = TlsStreams(
-            core.loop, sockets.tls, sockets.shared, current, places, core.counters, core.log.of("net")
-        )
+        sockets = self._sockets
+        self._tls = TlsStreams(self._core, sockets.tls, sockets.shared, sockets.tls_files.web)
         return self._tls
 
     def _log_ports(self) -> None:

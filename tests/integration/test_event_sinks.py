@@ -36,8 +36,10 @@ import asyncio, sys
 from pathlib import Path
 from proxy.auth.own.broker_credentials import Plain
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.core.counters import Counters
 from proxy.core.log import open_log
+from proxy.core.loop_budget import LoopBudget
 from proxy.core.threads import EVENT_LOG, leave
 from proxy.telemetry.events import log as event_log
 from proxy.telemetry.events.log import EventLog
@@ -49,7 +51,8 @@ async def main() -> None:
         "brokerServiceURL": sys.argv[1], "eventLogTopic": "persistent://public/log/events",
         "eventLogDirectory": sys.argv[2],
     })
-    log = EventLog(config, loop, Plain(lambda: None), lambda: None, Counters(), open_log("warning", "json"))
+    core = Core(loop, config, Counters(), open_log("warning", "json"), LoopBudget(loop, loop.time))
+    log = EventLog(core, Plain(lambda: None), lambda: None)
     log.start()
     for number in range(100):
         log.sink({"kind": "get_topics", "ts_us": number})

@@ -101,9 +101,9 @@ async def test_a_browser_shows_all_with_nothing_out_of_sight_on_any_screen_in_ei
         stage.proxy.reports.refusals.note_over_limit(
             error, "[2001:db8:1234:5678:9abc:def0:1234:5678]:65535", 60 * "long"
         )
-        assert stage.proxy.web is not None
+        assert stage.proxy.minutes is not None
         for second in range(30):
-            stage.proxy.web.tick(stage.proxy.loop.time() + second)
+            stage.proxy.minutes.tick(stage.proxy.loop.time() + second)
         backgrounds = dict[str, set[str]]()
         async with looked_at(stage, tmp_path) as tab:
             await tab.until("document.querySelector('#config td')")

@@ -17,6 +17,7 @@ from proxy.core.loop_budget import LoopBudget
 from proxy.net.tls.files import TlsFiles
 from proxy.telemetry.events.log import EventLog, SinkNumbers
 from tests.support.clients.async_client import eventually
+from tests.support.cores import core_of
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient, patient_millis
 from tests.support.proxies.counted import counted_by
@@ -72,7 +73,8 @@ async def running_log(**keys: str) -> AsyncIterator[RunningLog]:
     def broker_tls() -> ssl.SSLContext:
         return tls.broker_client()
 
-    log = EventLog(config, loop, own, broker_tls, counters, told.log, flush_seconds=0.02)
+    core = core_of(config=config, counters=counters, log=told.log)
+    log = EventLog(core, own, broker_tls, flush_seconds=0.02)
     running = RunningLog(log, counters, told)
     log.start()
     try:

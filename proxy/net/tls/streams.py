@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from proxy.core.counters import Counters
+from proxy.config.core import Core
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.net.tls.arrivals import Arrival, Arrivals
 from proxy.net.tls.failures import TlsFailed
 from proxy.net.tls.shared import TlsShared
@@ -63,25 +63,23 @@ class _Accepting:
 
 
 class TlsStreams:
-    """Accept TLS clients of one port for asyncio protocols, at most `places` handshakes at once.
+    """Accept TLS clients of one port for asyncio protocols, as many handshakes at once as a port for clients has.
 
     `current` returns the context in force.
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         shared: TlsShared,
         buffers: SharedReadBuffer,
         current: Callable[[], "TlsConfig"],
-        places: int,
-        counters: Counters,
-        log: Logger,
     ) -> None:
+        loop, counters, places = core.loop, core.counters, core.config.max_concurrent_tls_handshakes
+        log = self._log = core.log.of("net")
         self._loop = loop
         self._buffers = buffers
         self._counters = counters
-        self._log = log
         self._pace = LinePace()
         self._accepting: dict[Arrival, _Accepting] = {}
         self._arrivals = Arrivals(loop, shared, current, places, self._made, self._ended, counters, log)

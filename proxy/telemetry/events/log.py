@@ -4,7 +4,6 @@ Rule: only `close` waits for a sink, and only for the given time: a slow disk or
 end of the proxy.
 """
 
-import asyncio
 import secrets
 import socket
 import ssl
@@ -24,10 +23,10 @@ from eventlog.drain import Drain, DrainThread, Store
 from eventlog.files import FileSettings, FileStore
 from eventlog.sink import EventSink
 from proxy.auth.own.broker_credentials import BrokerCredentials
-from proxy.config.config import Config
-from proxy.core.counters import PREFIX, Counters, Derived
+from proxy.config.core import Core
+from proxy.core.counters import PREFIX, Derived
 from proxy.core.instrument import Kind, Unit
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import EVENT_LOG, NoThread, in_thread
 
@@ -113,22 +112,18 @@ class EventLog:
 
     def __init__(
         self,
-        config: Config,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         own: BrokerCredentials,
         broker_tls: Callable[[], ssl.SSLContext],
-        counters: Counters,
-        log: Logger,
         flush_seconds: float = FLUSH_SECONDS,
     ) -> None:
         """Create the sinks of the configuration; raises SettingFault if a needed package is not installed."""
         self.boot_id = secrets.token_hex(8)
-        self._config = config
-        self._loop = loop
+        config, counters = self._config, self._counters = core.config, core.counters
+        self._loop = core.loop
         self._own = own
         self._broker_tls = broker_tls
-        self._counters = counters
-        self._log = log
+        self._log = core.log.of("events")
         self._pace = LinePace()
         self._last_note = ""
         self._scope = TaskScope(lambda error: counters.internal_error(error, EVENT_LOG))

@@ -9,8 +9,10 @@ from typing import Final
 
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, parse_address
+from proxy.config.core import Core
+from proxy.config.keys.networks import is_loopback
 from proxy.core.errors import TargetRefused
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.web.forward.lookup_answers import lookup_in, rewritten
 from proxy.web.http.origins import host_of
 
@@ -23,35 +25,24 @@ OpenPort = Callable[[int, BrokerAddress, bool], int]
 class BrokerPorts:
     """The ports of brokers, and the lookup answers that name them.
 
-    `ports` are the ports to use. Without any, the kernel chooses ports if `loopback` (only programs of this machine
-    connect, so no firewall needs to know the ports); else answers are passed on as they are. `plain_ports` and
-    `tls_ports`: whether clients are served without TLS and with TLS; a kind that is off gets no ports for brokers.
+    The ports are those of `httpLookupPorts`. Without any, the kernel chooses ports if only programs of this machine
+    connect, so that no firewall needs to know them; else answers are passed on as they are. Where clients are not
+    served without TLS, or with it, such ports for brokers are not opened either.
     """
 
-    def __init__(
-        self,
-        ports: tuple[int, ...],
-        open_port: OpenPort,
-        clock: Callable[[], float],
-        log: Logger,
-        *,
-        advertised: str,
-        loopback: bool,
-        tls_to_brokers: bool,
-        plain_ports: bool,
-        tls_ports: bool,
-        known: KnownBrokers | None = None,
-    ) -> None:
+    def __init__(self, core: Core, open_port: OpenPort, known: KnownBrokers | None = None) -> None:
+        config = core.config
         # Records the brokers that answers name.
         self._known = known
-        self._free = list(ports) if ports else [0] * (MOST_CHOSEN_BY_THE_KERNEL if loopback else 0)
+        chosen = MOST_CHOSEN_BY_THE_KERNEL if all(map(is_loopback, config.bind_address)) else 0
+        self._free = list(config.http_lookup_ports) or [0] * chosen
         self._open_port = open_port
-        self._clock = clock
-        self._log = log
-        self._advertised = advertised
-        self._tls_to_brokers = tls_to_brokers
-        self._plain_ports = plain_ports
-        self._tls_ports = tls_ports
+        self._clock = core.clock
+        self._log = core.log.of("clients")
+        self._advertised = config.advertised_address
+        self._tls_to_brokers = config.tls_enabled_with_broker
+        self._plain_ports = config.service_port is not None
+        self._tls_ports = config.service_port_tls is not None
         self._opened: dict[tuple[BrokerAddress, bool], int] = {}
         self._pace = LinePace()
         self._web_ports: tuple[int | None, int | None] = (None, None)

@@ -156,12 +156,8 @@ class ReverseProxy:
             (*targets.brokers, *targets.function_workers), side.web_validator, targets.third_parties,
             to_any_target=config.broker_proxy_credentials_to_any_target,
         )  # fmt: skip
-        direct = memory.limiter.direct
-        self._list_permits = TopicListPermits(
-            direct, memory.unproven.shares, memory.fairness_keys, reports.refusals, reports.usage,
-            core.counters, loop, limits.most_asked_lists, reports.recorder,
-        )  # fmt: skip
-        self._copies = ReplayCopies(direct, core.counters, loop.call_soon)
+        self._list_permits = TopicListPermits(core, memory, reports, limits.most_asked_lists)
+        self._copies = ReplayCopies(memory.limiter.direct, core.counters, loop.call_soon)
         self._connections = ServerConnections(loop, lambda: memory.writes.limits, self._log)
         self._pace = LinePace()
         self._via = secrets.token_hex(8)

@@ -19,19 +19,18 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from contextlib import asynccontextmanager
 from typing import Final, TypeVar
 
-from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from proxy.auth.fairness_key import FairnessKeys
-from proxy.core.counters import Counters, counter
+from proxy.config.core import Core
+from proxy.core.counters import counter
 from proxy.core.errors import DisconnectCause
-from proxy.requests.reader_shares import ReaderShares
+from proxy.requests.topic_lists.memory import ListMemory
 from proxy.telemetry.events.direct_records import DirectRecord
 from proxy.telemetry.events.outcomes import outcome_of
-from proxy.telemetry.events.recorder import Recorder, RequestOrigin
-from proxy.telemetry.refusals import RefusalLog, Stage
-from proxy.telemetry.usage import UsageTracker
+from proxy.telemetry.events.recorder import RequestOrigin
+from proxy.telemetry.events.reports import Reports
+from proxy.telemetry.refusals import Stage
 from proxy.web.http.clients import WebClient
 from proxy.web.http.errors import HttpRefused, retry_after
 
@@ -107,26 +106,15 @@ class ListUnderWay:
 class TopicListPermits:
     """Admits topic lists; `apply` changes how many are asked for at once."""
 
-    def __init__(
-        self,
-        direct: AsyncSemaphore,
-        shares: ReaderShares,
-        fairness_keys: FairnessKeys,
-        refusals: RefusalLog,
-        usage: UsageTracker,
-        counters: Counters,
-        clock: Clock,
-        most_asked: int,
-        recorder: Recorder | None = None,
-    ) -> None:
-        self._direct = direct
-        self._shares = shares
-        self._fairness_keys = fairness_keys
-        self._refusals = refusals
-        self._usage = usage
-        self._counters = counters
-        self._clock = clock
-        self._recorder = recorder
+    def __init__(self, core: Core, memory: ListMemory, reports: Reports, most_asked: int) -> None:
+        clock = self._clock = core.loop
+        self._direct = memory.limiter.direct
+        self._counters = core.counters
+        self._shares = memory.unproven.shares
+        self._fairness_keys = memory.fairness_keys
+        self._refusals = reports.refusals
+        self._usage = reports.usage
+        self._recorder = reports.recorder
         # The gate bounds the requests that wait.
         self.slots = AsyncSemaphore(
             "http lists", most_asked, max_queue=0, timeout_seconds=0.0, clock=clock, share_by_key=True, kept_of=KEPT_OF

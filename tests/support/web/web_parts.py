@@ -70,11 +70,7 @@ def web_port(
         own=None,
         tls_client=None,
     )
-    lookups = BrokerPorts(
-        (), lambda port, broker, tls: 0, loop.time, core.log,
-        advertised="", loopback=False, tls_to_brokers=False, plain_ports=True,
-        tls_ports=False,
-    )  # fmt: skip
+    lookups = BrokerPorts(core, lambda port, broker, tls: 0)
     sockets = cast(Sockets, SimpleNamespace(hangup=hangup, listening=ListeningSockets()))
     memory, reports = ListMemory(core), Reports(core, DisplayNames())
     pages = own_pages(settings.status_file_path, lambda: [render()], readiness)

@@ -15,13 +15,14 @@ from proxy.config.config import Config
 from proxy.config.credential_parameters import BadParameters, parse_credentials
 from proxy.config.keys.key import BadValue
 from proxy.core.errors import CredentialsUnavailable
-from proxy.core.log import open_log
 from proxy.web.forward.broker_ports import BrokerPorts
 from proxy.web.forward.headers import extra_headers
 from tests.support.auth.authentication import at_once
 from tests.support.auth.tokens import NOW, SECRET, b64, data_url, signed_bytes
 from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.each import each
+from tests.support.loops.clock import ManualClock
 from tests.unit.proxy.cli.test_admin_client import answering
 
 TEXTS = [
@@ -70,10 +71,8 @@ def test_a_token_of_it_is_refused(document: bytes) -> None:
 @pytest.mark.threat("json-brackets")
 @each("document", DOCUMENTS)
 def test_an_answer_to_a_lookup_passes_as_it_is(document: bytes) -> None:
-    ports = BrokerPorts(
-        (), lambda *_: 6650, lambda: 0.0, open_log("error"), advertised="", loopback=True, tls_to_brokers=False,
-        plain_ports=True, tls_ports=False,
-    )  # fmt: skip
+    core = core_of(config=configured(bindAddress="127.0.0.1"), loop=ManualClock())
+    ports = BrokerPorts(core, lambda *_: 6650)
     ports.web_opened(8080, None)
     assert ports.rewritten(document, "proxy") == document
 

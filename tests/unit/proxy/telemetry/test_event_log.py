@@ -18,18 +18,17 @@ from eventlog.members import GzipSpan, gzip_spans
 from eventlog.schema import FIELDS, SCHEMA_VERSION, Field
 from eventlog.sink import STAMPED
 from proxy.auth.own.broker_credentials import Plain
-from proxy.core.counters import Counters
 from proxy.telemetry.events.log import MIB, EventLog, gzip_member
 from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.log_lines import LogLines
 from tests.support.patience import patient
 from tests.unit.eventlog.parts import HEADER, finished, seqs
 
 
 def event_log(directory: Path, lines: LogLines) -> EventLog:
-    config = configured(eventLogDirectory=str(directory))
-    loop = asyncio.get_running_loop()
-    return EventLog(config, loop, Plain(lambda: None), ssl.create_default_context, Counters(), lines.log)
+    core = core_of(config=configured(eventLogDirectory=str(directory)), log=lines.log)
+    return EventLog(core, Plain(lambda: None), ssl.create_default_context)
 
 
 async def test_sinks_get_a_moment_even_if_the_drain_has_used_up_its_time(
