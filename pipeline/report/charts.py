@@ -114,7 +114,8 @@ def arrivals(rates: pd.DataFrame, storms: pd.DataFrame, clock: Clock, alt_text: 
     return _chart(
         "arrivals",
         "Arrivals and storms",
-        "A band is one storm: from its first arrival until everybody in it was served or refused.",
+        f"A rate in each interval of {duration(clock.step_us)}; the peak of the table is of a whole second. A band is"
+        " one storm: from its first arrival until everybody in it was served or refused.",
         alt_text,
         drawing,
     )

@@ -20,8 +20,11 @@ class Outcome:
 
     @property
     def wrong(self) -> Mapping[str, PipelineError]:
-        """Return those of them in which something is wrong."""
-        return {name: error for name, error in self.failed.items() if not isinstance(error, Calm)}
+        """Return those of them in which something is wrong, without the skipped."""
+        names: dict[PipelineError, str] = {}
+        for name, error in self.failed.items():
+            names.setdefault(error, name)
+        return {name: error for error, name in names.items() if not isinstance(error, Calm)}
 
     @property
     def code(self) -> int:

@@ -38,6 +38,7 @@ def test_a_job_that_fails_takes_those_with_it_that_need_it_and_no_other() -> Non
         Step("five", gives("fine"), ("one",)),
     )
     assert list(outcome.failed) == ["two", "three", "four"]
+    assert list(outcome.wrong) == ["two"]
     assert lines[-4:] == [
         "[3/5] three: skipped, it needs two",
         "[4/5] four: skipped, it needs three",
