@@ -260,12 +260,7 @@ class TlsPeer(Peer):
             if piece == b"":
                 break
             if piece is None:
-                try:
-                    raw = await self._loop.sock_recv(self.sock, 1 << 20)
-                except ConnectionResetError:
-                    if not data:
-                        raise
-                    break
+                raw = await self._loop.sock_recv(self.sock, 1 << 20)
                 if not raw:
                     break
                 self.sealer.incoming.write(raw)
