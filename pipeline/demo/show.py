@@ -120,8 +120,8 @@ def _recorded(directory: Path) -> list[Path]:
 
 def start_spark() -> None:
     """Import the jobs, and start the Spark in which they will run; what is wrong they say themselves."""
-    import_module("pipeline.jobs.run")
-    with suppress(PipelineError):
+    with suppress(PipelineError, ImportError):
+        import_module("pipeline.jobs.run")
         import_module("pipeline.running.session").build_session("demo", MASTER, CONF)
 
 

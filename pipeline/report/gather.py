@@ -167,10 +167,9 @@ def over_time(events: DataFrame, overview: Overview) -> Recorded:
     )
     counted = lists.agg(F.count("*").alias("requests")).toPandas()
     held = {who: peak.held_bytes for who, peak in peaks(events).items()}
-    # The middle of a bucket may be above all that is in it.
-    whole = {what: min(us, overview.longest_wait_us) for what, us in _quantiles(counted).items()}
+    whole = _quantiles(counted, overview.longest_wait_us)
     return Recorded(
-        _memory(events, clock), _waits(counted, clock), _endings(counted), held, whole.get("p50"), whole.get("p99")
+        _memory(events, clock), _waits(counted, overview), _endings(counted), held, whole.get("p50"), whole.get("p99")
     )
 
 
@@ -187,12 +186,12 @@ def _memory(events: DataFrame, clock: Clock) -> pd.DataFrame:
     return pd.concat(frames)
 
 
-def _waits(counted: pd.DataFrame, clock: Clock) -> pd.DataFrame:
+def _waits(counted: pd.DataFrame, overview: Overview) -> pd.DataFrame:
     """Return bin, at_ms, what, value: quantiles of all requests of a bin, seconds."""
     found = [
-        {"bin": number, "at_ms": clock.begin_ms[number], "what": what, "value": us / _SECOND}
+        {"bin": number, "at_ms": overview.clock.begin_ms[number], "what": what, "value": us / _SECOND}
         for number, rows in _by_bin(counted)
-        for what, us in _quantiles(rows).items()
+        for what, us in _quantiles(rows, overview.longest_wait_us).items()
     ]
     return pd.DataFrame(found, columns=["bin", "at_ms", "what", "value"])
 
@@ -202,12 +201,13 @@ def _by_bin(counted: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
         yield int(str(number)), rows
 
 
-def _quantiles(counted: pd.DataFrame) -> dict[str, float]:
+def _quantiles(counted: pd.DataFrame, longest_us: int) -> dict[str, float]:
     """Return the quantiles of waits, microseconds; empty without any."""
     if not len(counted):
         return {}
     counts = np.bincount(counted["bucket"] + 1, counted["requests"], BUCKETS).astype(np.int64)
-    return {what: quantile(counts, share) for what, share in _QUANTILES.items()}
+    # The middle of a bucket may be above all that is in it.
+    return {what: min(quantile(counts, share), longest_us) for what, share in _QUANTILES.items()}
 
 
 def _endings(counted: pd.DataFrame) -> pd.DataFrame:

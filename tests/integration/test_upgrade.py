@@ -23,6 +23,7 @@ from tests.support.brokers.embedded.broker import EmbeddedBroker
 from tests.support.brokers.embedded.topics import GeneratedTopics
 from tests.support.clients.async_client import LOOPBACK, AsyncClient, connect_frame
 from tests.support.clients.commands import command
+from tests.support.patience import PATIENCE_SECONDS, patient
 from tests.support.proxies.running_proxy import child_proxy, proxy_and_broker
 from tests.transcripts.model import CLIENT, Words
 
@@ -80,6 +81,7 @@ async def test_a_process_of_0_1_0_takes_over_from_this_one(tmp_path: Path) -> No
         with socket.socket(socket.AF_UNIX) as waiting:
             waiting.bind("")
             waiting.listen()
+            waiting.settimeout(patient(PATIENCE_SECONDS))
             to = {"to": f"@{waiting.getsockname()[1:].decode()}"}
             document = await told(control, with_body(HAND_OVER["asked"], to))
             with waiting.accept()[0] as sender:
@@ -106,7 +108,10 @@ async def test_a_process_of_0_1_0_takes_over_from_this_one(tmp_path: Path) -> No
 
 
 def open_socket(number: int) -> socket.socket:
-    return socket.socket(fileno=number)
+    found = socket.socket(fileno=number)
+    # Its kernel side does not block, as the proxy has set it: the client may be connected before it can be accepted.
+    found.settimeout(patient(PATIENCE_SECONDS))
+    return found
 
 
 # --- 0.1.0 hands over to this one -----------------------------------------------------------------

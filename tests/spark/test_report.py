@@ -118,6 +118,7 @@ def test_a_page_is_of_one_cluster_which_must_be_said_where_there_are_several(
     said = json.loads(as_json(facts))
     # The longest wait there was, though its bucket is wider.
     assert said["memory_wait_p99_us"] == 9
+    assert facts.recorded.waits["value"].max() == 9e-6
     requests = [
         (row["name"], row["value"], row["share"]) for row in said["rankings"] if row["dimension"] == "namespace"
     ]

@@ -72,7 +72,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route; `Views` or, with `changes`, `Actions` has under its `name` the method that answers it, with `fields`."""
+    """A route; a view or, with `changes`, an action answers it by its `name` (`by_route`), with `fields`."""
 
     method: str
     path: str

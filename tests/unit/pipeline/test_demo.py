@@ -1,6 +1,7 @@
 """The demo of the pipeline without its storm: what it starts, what it deletes, how it ends."""
 
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -57,3 +58,20 @@ def test_a_second_demo_begins_anew_and_runs_every_job_on_what_it_recorded(
     assert len(list((tmp_path / "demo" / "events").iterdir())) == recordings
     assert told[1][:3] == ["run", "--source", str(tmp_path / "demo" / "events")]
     assert f"{recordings} files in" in capsys.readouterr().out
+
+
+def test_without_the_libraries_of_the_jobs_it_ends_with_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def recorded(_: object, events: Path) -> str:
+        (events / "events.jsonl.gz").touch()
+        return "The promise held"
+
+    monkeypatch.setattr(show, "record", recorded)
+    monkeypatch.delitem(sys.modules, "pipeline.jobs.run", raising=False)
+    for name in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert show.main(["--dir", str(tmp_path / "demo")]) == ExitCode.USAGE
+    assert capsys.readouterr().err == (
+        "pulsar-proxy-pipeline run: pyspark is not installed: this job needs the extra `pipeline`\n"
+    )
