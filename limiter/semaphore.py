@@ -105,7 +105,7 @@ class AsyncSemaphore:
             raise self._error(PermitAcquireAlreadyClosed, n)
         hash(key)  # raised later, the TypeError would leave a half-made booking
         size = self._ledger.room_for(n)
-        if size == MUST_WAIT or (n and not self._acquirers.passes(key, n, size)):
+        if size == MUST_WAIT or (n and (self._growth_goes_on() or not self._acquirers.passes(key, n, size))):
             return None
         permit = self._book(n, size, key, 0.0)
         self._look_at_site(key)
@@ -153,6 +153,8 @@ class AsyncSemaphore:
             if self.closed:
                 raise self._error(PermitAcquireAlreadyClosed, n)
             if not self._ledger.may_grow(permit, n):
+                return False
+            if self._growth_goes_on() and permit is not self._ledger.overshooter:
                 return False
             self._grow(permit, n, 0.0)
             if self._waiting:
@@ -295,6 +297,10 @@ class AsyncSemaphore:
     def _go_on(self) -> None:
         self._goes_on = False
         self._serve()
+
+    def _growth_goes_on(self) -> bool:
+        """Return whether growth waits only for the next step of the loop: what is free is for it."""
+        return self._goes_on and len(self._growers) > 0
 
     def _grant_next(self) -> Waiter | None:
         """Grant what is next, and return its waiter; None if nobody may go.

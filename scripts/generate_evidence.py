@@ -15,7 +15,7 @@ from benchmarks.ladder.results import FLOODS, load
 from benchmarks.ladder.rows import MIB, Scenario
 from benchmarks.ladder.scenarios import LIST_BYTES, SCENARIOS
 from benchmarks.ladder.verdict import FAULTS, GROWN
-from proxy.app.memory.budget import AUTHENTICATION_BYTES, IDLE_PROCESS_BYTES, REQUEST_BYTES
+from proxy.app.memory.budget import CRYPTOGRAPHY_BYTES, IDLE_PROCESS_BYTES, REQUEST_BYTES
 from scripts.generated import ROOT, placed
 
 Json = Mapping[str, Any]
@@ -277,7 +277,7 @@ def weights() -> Iterator[str]:
     waiting = f"{waiter['waiter']:,.0f} B; {waiter['waiter_and_suspended_acquire']:,.0f} B"
     for name, words, most in (
         ("idle", "without clients", IDLE_PROCESS_BYTES),
-        ("own-token-storm", "without clients, which come with tokens", IDLE_PROCESS_BYTES + AUTHENTICATION_BYTES),
+        ("own-token-storm", "without clients, which come with tokens", IDLE_PROCESS_BYTES + CRYPTOGRAPHY_BYTES),
     ):
         resting = amount(figure(load(name), OURS, "idle_rss_bytes"), "idle_rss_bytes")
         yield f"| process at rest | {words} (`{name}`) | {resting} | {in_bytes(most)} |"

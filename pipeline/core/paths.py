@@ -6,6 +6,7 @@ Rule: a path that a user named, or that was found on a disk, is the one that it 
 import os
 import re
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -40,6 +41,13 @@ def refuse_unwritable(option: str, place: str) -> None:
         raise PipelineError(f"{option}: got {place}, expected a directory: {there} is none")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PipelineError(f"{option}: got {place}, expected a directory to write to: {there} is read-only here")
+    try:
+        # What access does not tell of: a place of the kernel's, a quota, a share that maps root to nobody.
+        path.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise PipelineError(f"{option}: got {place}, expected a directory to write to: {error.strerror}") from error
 
 
 def conf_path(out: str, given: str | None) -> Path | None:

@@ -143,7 +143,7 @@ def storms(facts: Facts) -> Iterator[Part]:
             "peak /s": cell(count, "peak_rate"),
             "refused": cell(count, "refused"),
             "longest wait for memory": cell(duration, "max_memory_wait_us"),
-            "queue": lambda row: count(max(row["max_heap_queue_len"], row["max_direct_queue_len"])),
+            "longest queue on arrival": lambda row: count(max(row["max_heap_queue_len"], row["max_direct_queue_len"])),
         },
         words=("begin (UTC)",),
     )

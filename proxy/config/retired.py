@@ -3,6 +3,7 @@
 Rule: any other value is an error, which names what to do instead, with or without `--strict`.
 """
 
+import re
 from typing import Final, NamedTuple
 
 
@@ -11,6 +12,17 @@ class RetiredKey(NamedTuple):
 
     kept: tuple[str, ...]
     instead: str
+
+    def keeps(self, text: str) -> bool:
+        """Return whether a value says what the proxy does anyway; numbers may be written in another way: 0.950."""
+        text = text.strip().lower()
+        return text in self.kept or _plain(text) in map(_plain, filter(str.strip, self.kept))
+
+
+def _plain(text: str) -> str:
+    """Return the shortest text of a number as 0.1.0 took it, and any other text as it is."""
+    found = re.fullmatch(r"0*([0-9]+?)(?:\.([0-9]*?)0*)?", text, re.A)
+    return text if found is None else f"{found[1]}.{found[2] or ''}"
 
 
 def _always(value: str, instead: str, *, charts: str = "") -> RetiredKey:
@@ -77,7 +89,9 @@ RETIRED: Final = {
         "each request connection has its receive buffer from its start; brokerConnectionsTotal bounds them",
     ),
     "brokerSocketReceiveBufferBytes": _always(
-        "1048576", "receive buffers of request connections are four times clientSocketSendBufferBytes", charts="262144"
+        "1048576",
+        "receive buffers of connections for lists are four times clientSocketSendBufferBytes",
+        charts="262144",
     ),
     "topicListBrokerAnswerTimeoutMillis": _always(
         "30000", "a broker has 30 s to answer, or topicListRequestTimeoutMillis if that is more"

@@ -228,7 +228,7 @@ class Loader:
         """Record a warning for a key that is no more and asks for what happens anyway, else a fault."""
         retired = RETIRED[setting.key]
         # A live change has no file that it may be left in.
-        if setting.text.strip().lower() in retired.kept and setting.origin != "live":
+        if retired.keeps(setting.text) and setting.origin != "live":
             self.warn(setting, "has no effect any more: remove it, the next version does not know it")
         else:
             self.refuse(setting, repr(setting.text), f"no such key: {retired.instead}")

@@ -424,11 +424,15 @@ class Output:
         left_slabs = max(0, self._pumping.size - self._left) // SLAB_BYTES
         return id(self._pumping), self._pumping.size - left_slabs * SLAB_BYTES
 
-    def give_back(self) -> int:
-        """End a share that the list in progress has because its client was awake; return what is owed for that."""
-        if self._pumping is None or self._share is None or not self._share.held:
+    def give_back(self, most: int) -> int:
+        """End a share of at most so many bytes that the list in progress has because its client was awake.
+
+        Return what is owed for that.
+        """
+        body, share = self._pumping, self._share
+        if body is None or body.size > most or share is None or not share.held:
             return 0
-        self._share.stands()
+        share.stands()
         owed = self.owed
         return 0 if owed is None else owed[1]
 

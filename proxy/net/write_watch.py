@@ -288,8 +288,11 @@ class Writer(Protocol):
     def owed(self) -> tuple[int, int] | None:
         """Return the list in progress (a number that names the list) and what memory it holds, if in no share."""
 
-    def give_back(self) -> int:
-        """End a share that the list in progress has because its client was awake; return what is owed for that."""
+    def give_back(self, most: int) -> int:
+        """End a share of at most so many bytes that the list in progress has because its client was awake.
+
+        Return what is owed for that.
+        """
 
     @property
     def held_up(self) -> Iterable[tuple[Hashable, int]]:
@@ -327,8 +330,8 @@ class Memory(Protocol):
 
 
 # How many bytes may be owed while others wait for direct memory, and how much heap memory lists behind owed lists may
-# hold while others wait for that; None: no bound.
-MostOwed = Callable[[], tuple[int | None, int | None]]
+# hold while others wait for that (None: no bound); and whether a list waits only for a share of those awake.
+MostOwed = Callable[[], tuple[int | None, int | None, bool]]
 
 
 class WriteWatch:
@@ -397,7 +400,8 @@ class WriteWatch:
         time = self._advance(now)
         writers = stalled = kernel_bytes = 0
         slow: list[tuple[float, int, Writer]] = []
-        unsure, awaited = list[Writer](), self._direct.short
+        awaited = self._most_owed()[2]
+        unsure, moving = list[Writer](), OwedLists[Writer]()
         owed, held_up = OwedLists[Writer](), OwedLists[Writer]()
         for number, writer in enumerate(list(self._writers), 1):
             rate = self._look(writer, time)
@@ -417,8 +421,8 @@ class WriteWatch:
                     if body is None:
                         unsure.append(writer)
                     else:
-                        # It may read yet: what it has counts, and it has not stood at all.
-                        owed.note(writer, time, (body,))
+                        # It may read yet: nobody is closed for what it has.
+                        moving.note(writer, time, (body,))
                 kernel_bytes += progress.kernel_bytes
             if not number % WRITERS_A_TURN:
                 await asyncio.sleep(0)
@@ -426,8 +430,9 @@ class WriteWatch:
         counters[WRITERS].value, counters[STALLED_READERS].value = writers, stalled
         counters[WRITERS_KERNEL_BYTES].value = kernel_bytes
         if self.limits.min_bytes_per_second:
-            most, most_held_up = self._most_owed()
-            self._hand_on(unsure, owed, most)
+            most, most_held_up, awaited = self._most_owed()
+            if awaited and most is not None:
+                self._hand_on(unsure, most - owed.total - moving.total)
             await self._end_owing(owed, most, self._direct, time)
             await self._end_owing(held_up, most_held_up, self._heap, time)
         if slow:
@@ -460,15 +465,15 @@ class WriteWatch:
         rate = progress.rate(time, least) if least else None
         return rate if rate is not None and rate < least else None
 
-    def _hand_on(self, unsure: list[Writer], owed: OwedLists[Writer], most: int | None) -> None:
-        """Have those that wait get the shares of clients that answered a PING, and have not shown that they read."""
-        if most is None or not self._direct.short:
-            return
-        room = most - owed.total
+    def _hand_on(self, unsure: list[Writer], room: int) -> None:
+        """Have those that wait get the shares of clients that answered a PING, and have not shown that they read.
+
+        At most `room` bytes go on: no list may have those owed hold more than their part.
+        """
         for writer in unsure:
-            if room <= 0:
+            if not self._most_owed()[2]:
                 return
-            room -= writer.give_back()
+            room -= writer.give_back(room)
 
     async def _end_owing(self, lists: OwedLists[Writer], most: int | None, memory: Memory, time: float) -> None:
         if most is None or not memory.short:

@@ -122,7 +122,11 @@ class SignalWatch:
 
     async def _own_memory(self, now: float) -> None:
         try:
-            found = self._monitor.take(await self._memory.read(), self._memory.owners())
+            sample = await self._memory.read()
+            if not self._settings.watches_proxy:
+                # The look was under way when a key was changed: what it found would stay for good.
+                return
+            found = self._monitor.take(sample, self._memory.owners())
         except Exception as error:
             self._failed(now, "proxy", error, self._own)
             return
@@ -177,6 +181,8 @@ class SignalWatch:
             found, owner = await brokers.backlog(topic, owner)
         except Exception as error:
             self._failed(now, "backlog", error, self.backlogs, topic)
+            if topic in self._topics:
+                self._topics[topic] = ""
         else:
             if topic in self._topics:
                 self.backlogs.took(now, topic, found)

@@ -178,6 +178,18 @@ async def test_clients_that_answer_pings_and_read_slowly_give_their_share_to_new
         assert stage.caused("reads_too_slowly") == 0, "there is memory for all of them"
 
 
+async def test_clients_that_answer_pings_keep_their_share_while_only_silent_clients_wait() -> None:
+    async with timeless(NAMES, **{**AMPLE_HEAP, "topicListWriteMinBytesPerSecond": 1}) as stage:
+        await slow_readers(stage)
+        awake = stage.proxy.memory.unproven.shares.awake
+        mover = await lie(stage, SLOW)
+        assert mover is not None
+        await mover.receive(16 * 1024)
+        held = awake.held
+        await stage.proxy.memory.writes.sweep(1)
+        assert (line_of_those_awake(stage), awake.held) == (0, held)
+
+
 @pytest.mark.threat("slow-trickle-readers")
 async def test_a_newcomer_of_another_address_goes_before_the_line_of_those_that_answer_pings() -> None:
     async with timeless(NAMES, **AMPLE_HEAP) as stage:

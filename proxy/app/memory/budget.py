@@ -43,8 +43,8 @@ from proxy.web.forward.settings import METRICS_CONNECTIONS, TUNNELS_PART, WINDOW
 
 MIB: Final = 1024 * 1024
 IDLE_PROCESS_BYTES: Final = 64 * MIB
-# What reads tokens, certificates and names of clients: measured, 71 MiB at rest, 75 with TLS, HTTP and an event log.
-AUTHENTICATION_BYTES: Final = 12 * MIB
+# What reads tokens, certificates and PKCS#12 stores: measured, 71 MiB at rest, 75 with TLS, HTTP and an event log.
+CRYPTOGRAPHY_BYTES: Final = 12 * MIB
 CONNECTION_AT_REST_BYTES: Final = 8 * 1024
 BROKER_CONNECTION_BYTES: Final = 20 * 1024
 # Receive buffers of brokers, in units of the small one: all have that, and a part the large one. The kernel doubles.
@@ -118,8 +118,8 @@ SPILL_FILE_BYTES: Final = 4 * 1024
 SLACK_PERCENT: Final = 15
 # The debt of an idle key, with the key: a name from a frame of at most 4 KiB.
 DEBTOR_BYTES: Final = 4352
-# Semaphores that serve keys in turn: heap, direct, the share of unproven readers, and the three queues of the broker.
-SHARED_SEMAPHORES: Final = 6
+# Semaphores that serve keys in turn, with those of one broker.
+SHARED_SEMAPHORES: Final = sum("`topicListFairness`" in node.turns for node in nodes.NODES)
 
 
 class Fact(Enum):
@@ -228,10 +228,16 @@ _LISTS_ON_DISK: Final = Line(
     "spill_lists", "lists to and from disk", Config.topic_list_spill_directory.name,
     (Part(READ_BACK_BYTES + MOVES_AT_ONCE * STEP_BYTES, when=(_SPILL,)),), Load.STORM,
 )  # fmt: skip
+# Each of these keys loads `cryptography`, once.
+_READ_BY: Final = (
+    Config.authentication_enabled, Config.tls_enabled_with_key_store, Config.broker_client_tls_enabled_with_key_store,
+)  # fmt: skip
 _PROCESS_LINES: Final = (
     Line("process", "process at rest", "",
          (Part(IDLE_PROCESS_BYTES),
-          Part(AUTHENTICATION_BYTES, when=(Is(Config.authentication_enabled, "true"),))), Load.REST),
+          *(Part(CRYPTOGRAPHY_BYTES,
+                 when=(Is(key, "true"), *(Is(each, "true", holds=False) for each in _READ_BY[:earlier])))
+            for earlier, key in enumerate(_READ_BY))), Load.REST),
     Line("metrics_export", "export of metrics", "", (Part(OTLP_BYTES, when=(Fact.EXPORTS,)),), Load.REST),
 )  # fmt: skip
 _TOPIC_LIST_LINES: Final = (

@@ -8,6 +8,7 @@ table "What bounds what" of docs/architecture.md has a row for each (`python -m 
 from math import ceil
 from typing import Any, Final, NamedTuple
 
+from proxy.auth.issuer_sockets import MOST_WAITING as MOST_AT_AN_ISSUER
 from proxy.brokers.pool import CONNECTIONS_A_KEY
 from proxy.brokers.resolver import NAMES_AT_ONCE
 from proxy.clients.requests import LISTS_AT_ONCE
@@ -21,6 +22,7 @@ from proxy.net.away import MOST_BODIES
 from proxy.net.dial_places import MOST_DIALS
 from proxy.net.ended_sockets import MOST_SOCKETS
 from proxy.net.spill.moves import MOVES_AT_ONCE
+from proxy.net.spill.read_back import READ_BACK_BYTES
 from proxy.net.spill.space import MOST_FILES
 from proxy.relay.watch_limits import SHARE_PART as WATCHES_PART
 from proxy.requests.broker_turns import QUESTIONS_AT_A_BROKER
@@ -177,6 +179,8 @@ NODES: Final = (
     Node("passwords", Config.max_concurrent_authentications, "checks", f"{_NETWORK}, user",
          "who guessed wrong waits behind; of too many the newest of who has most is refused"),
     Node("checks of signatures", ITERATION_MILLIS, "ms of an iteration of the loop", _NETWORK, "wait"),
+    Node("checks that wait for an issuer", MOST_AT_AN_ISSUER, "checks", "",
+         "for its keys, of each issuer; others fail as busy; their tokens have a bound, too"),
     Node("work of the loop", ITERATION_MILLIS, "ms of an iteration of the loop",
          "clients' frames by network and connection, answers of brokers, all else", "waits unread"),
     Node("outstanding requests of a client", MOST_OUTSTANDING, "requests", "", "it is not read"),
@@ -204,6 +208,8 @@ NODES: Final = (
     Node("lists on disk", Config.topic_list_spill_max_mb, "bytes", "", "lists stay in memory; a key has its cap"),
     Node("files on disk", MOST_FILES, "files", "", "lists stay in memory; a key has at most thrice what is left"),
     Node("moves to disk", MOVES_AT_ONCE, "lists", "", "lists stay in memory meanwhile"),
+    Node("lists read back from disk", READ_BACK_BYTES, "bytes", "",
+         "reads wait as they came; a client whose read takes 20 s is closed"),
     Node("ended connections", MOST_SOCKETS, "sockets", "", "who takes least is reset; their bytes have a bound, too"),
     BROKERS,
     Node("connections of a broker, principal, purpose", CONNECTIONS_A_KEY, "connections", "", "questions share them"),

@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from proxy.auth.failures import Reason
+from proxy.auth.issuer_sockets import MOST_WAITING
 from proxy.auth.providers.issuer_client import IssuerFault, Keys
 from proxy.auth.providers.verifying_keys import VerifyingKey
 from proxy.config.config import Config
 from proxy.core.tasks import Draw, spread
 
-# A fleet that reconnects at once may wait together, but waiting clients must not take unbounded memory.
-MOST_WAITING: Final = 1024
+# Of tokens that wait, beside the number of checks.
 MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 REST_SECONDS: Final = 1.0
 MISSES_A_WINDOW: Final = 5

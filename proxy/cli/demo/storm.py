@@ -92,16 +92,21 @@ class Storm:
                 writer.transport.abort()
 
     async def _connect(self, number: int, port: int, deadline: float) -> asyncio.StreamReader | None:
-        sock = socket.socket()
-        sock.setblocking(False)
-        if self.plan.slow(number):
-            # Set before the connection is made: the TCP handshake fixes the window scale.
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
         try:
             async with self._connecting, asyncio.timeout_at(deadline):
-                await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, port))
-                name = None if self._tls is None else LOOPBACK
-                reader, writer = await asyncio.open_connection(sock=sock, ssl=self._tls, server_hostname=name)
+                # Made in its turn, and within the block: a client for which there is no descriptor is lost.
+                sock = socket.socket()
+                try:
+                    sock.setblocking(False)
+                    if self.plan.slow(number):
+                        # Set before the connection is made: the TCP handshake fixes the window scale.
+                        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, SLOW_RECEIVE_BYTES)
+                    await asyncio.get_running_loop().sock_connect(sock, (LOOPBACK, port))
+                    name = None if self._tls is None else LOOPBACK
+                    reader, writer = await asyncio.open_connection(sock=sock, ssl=self._tls, server_hostname=name)
+                except BaseException:
+                    sock.close()
+                    raise
                 self._writers[number] = writer
                 writer.write(commands.connect_lookup("storm"))
                 size, _ = read_sizes(await reader.readexactly(HEADER_BYTES), 0)
@@ -109,9 +114,6 @@ class Storm:
                 return reader if command.type == CommandType.CONNECTED else None
         except (OSError, EOFError, ProtocolError):
             return None
-        finally:
-            if number not in self._writers:
-                sock.close()
 
     async def _ask(self, number: int, reader: asyncio.StreamReader | None) -> None:
         """Send the requests of a client and count the answers; a late one begins to read after the plan's delay."""

@@ -89,11 +89,14 @@ class UnprovenReaders:
         self._calls: dict[ListGroup, Call] = {}
         self.apply(percent)
 
-    def most_owed(self) -> tuple[int | None, int | None]:
-        """Return how many bytes may be owed (`proxy.net.write_watch.MostOwed`), and how much lists behind may hold."""
+    def most_owed(self) -> tuple[int | None, int | None, bool]:
+        """Return how much may be owed, how much lists behind may hold, and whether only a share of those awake lacks.
+
+        See `proxy.net.write_watch.MostOwed`. Where direct memory itself is full, shares that go on help nobody.
+        """
         heap = self._limiter.heap
         behind = heap.limit // UNPROVEN_HEAP_PART if self.shares.in_force and heap.limit > 0 else None
-        return self.shares.most_owed, behind
+        return self.shares.most_owed, behind, self.shares.awake.short and not self._limiter.direct.short
 
     @property
     def share(self) -> AsyncSemaphore:

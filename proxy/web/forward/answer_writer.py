@@ -77,7 +77,7 @@ class AnswerWriter:
         self._handed_bytes = 0
         # Bytes that the client had taken when it last stood still.
         self._stood_at = 0
-        self._ended = False
+        self._proven = self._ended = False
 
     async def write(
         self,
@@ -131,7 +131,8 @@ class AnswerWriter:
 
     def _note_proof(self) -> None:
         window = self._window
-        if window is not None and not window.owed_bytes and self.reads:
+        if window is not None and not self._proven and self.reads:
+            self._proven = True
             self._watch.saw_quick()
             window.share_ends()
 
@@ -181,10 +182,10 @@ class AnswerWriter:
         window = self._window
         return None if window is None or not window.owed_bytes else (id(self), window.owed_bytes)
 
-    def give_back(self) -> int:
-        """End the share of the list in progress; return what is owed for that."""
+    def give_back(self, most: int) -> int:
+        """End a share of at most so many bytes that the list in progress has; return what is owed for that."""
         window = self._window
-        if window is None or window.owed_bytes:
+        if window is None or window.owed_bytes or window.window_bytes > most:
             return 0
         window.share_ends()
         return window.owed_bytes
@@ -209,7 +210,7 @@ class AnswerWriter:
         progress.note(now, self._buffered_bytes, self._kernel_bytes)
         if progress.pace is None and not progress.stands(now):
             return
-        self._stood_at = self._taken_bytes
+        self._stood_at, self._proven = self._taken_bytes, False
         # Where nobody is closed for what is owed, a reader that stands stays in its share.
         if self._window is not None and self._watch.limits.min_bytes_per_second:
             self._window.share_ends()

@@ -41,7 +41,7 @@ class ListClient(Client):
         self.name = name
         self.principal = principal
         self.max_frame_bytes = max_frame_bytes
-        watch = WriteWatch(core, direct, direct, lambda: 0, lambda: (None, None), None)
+        watch = WriteWatch(core, direct, direct, lambda: 0, lambda: (None, None, False), None)
         self.output = Output(self, direct, watch)
         self.crashes: list[BaseException] = []
         self.socket = MemoryTransport(loop, room)

@@ -234,6 +234,24 @@ async def test_many_who_fit_are_served_in_steps_and_nobody_passes_them_or_is_los
     assert books_are_zero(limiter)
 
 
+async def test_what_is_free_between_two_steps_is_for_the_growth_that_waits(make: Make) -> None:
+    limiter, many = make(1000), 2 * MOST_AT_ONCE
+    permits = [await limiter.acquire(1) for _ in range(many)]
+    over, other = await limiter.acquire(100), await limiter.acquire(1)
+    await limiter.update(over, 2000)
+    growing = [await start(limiter.update(permit, 5)) for permit in permits]
+    over.release()
+    assert limiter.growers_waiting == many - MOST_AT_ONCE
+    assert limiter.try_acquire(1) is None
+    assert not limiter.try_update(other, 2)
+    await settle()
+    assert all(task.done() for task in growing)
+    assert limiter.try_update(other, 2)
+    for permit in (*permits, other):
+        permit.release()
+    assert books_are_zero(limiter)
+
+
 async def test_close_between_two_steps_fails_those_who_are_left(make: Make) -> None:
     limiter = make(2000)
     held = await limiter.acquire(2000)

@@ -134,6 +134,15 @@ def test_what_makes_no_sense_is_refused(given: list[str], said: str, capsys: pyt
     assert said in capsys.readouterr().err
 
 
+def test_place_that_only_a_write_shows_to_be_none_is_one_line(
+    session: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["usage", "--out", "/proc/tables"]) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("pulsar-proxy-pipeline usage: --out: got /proc/tables, expected a directory to write to: ")
+    assert session == []
+
+
 def test_place_where_no_tables_can_be_is_one_line(
     session: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

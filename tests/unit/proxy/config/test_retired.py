@@ -40,6 +40,21 @@ def test_a_key_that_asks_for_what_happens_anyway_is_a_warning(
     assert str(warning).endswith(f"{name}: has no effect any more: remove it, the next version does not know it")
 
 
+@each(
+    "keys",
+    [{"overloadMemoryHardWatermark": "0.950"}, {"tcpKeepAliveIdleSeconds": "060"}, {"relayReceiveBufferBytes": "00"}],
+)
+def test_a_number_may_be_written_in_another_way(keys: dict[str, str], tmp_path: Path) -> None:
+    (warning,) = from_file(keys, tmp_path).warnings
+    assert warning.key in keys
+
+
+@each("keys", [{"overloadMemoryHardWatermark": "0.9500001"}, {"tcpKeepAliveIdleSeconds": "600"}])
+def test_another_number_is_an_error(keys: dict[str, str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError):
+        from_file(keys, tmp_path)
+
+
 @sources
 @each("name", RETIRED)
 def test_a_key_that_asks_for_anything_else_is_an_error_that_says_what_to_do(

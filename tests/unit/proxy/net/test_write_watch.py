@@ -78,7 +78,9 @@ class Reader:
         left = self.unsent - acknowledged
         progress.note(now, left - left // 3, left // 3)
 
-    def give_back(self) -> int:
+    def give_back(self, most: int) -> int:
+        if self.share > most:
+            return 0
         self.share, given = 0, self.share
         self.owed = (id(self), given) if given else self.owed
         return given
@@ -105,7 +107,7 @@ class Books:
         self,
         stall_seconds: float = STALL_SECONDS,
         min_bytes_per_second: int = LEAST,
-        most_owed: MostOwed = lambda: (None, None),
+        most_owed: MostOwed = lambda: (None, None, False),
     ) -> None:
         self.clock = ManualClock()
         self.counters = Counters()
@@ -248,7 +250,7 @@ class TestListsBehindThoseThatAreOwed:
     """The heap memory has room for four lists, and one is what those that stand may hold of it."""
 
     def stand(self, count: int, most: int | None = LISTS // 4, least: int = LEAST) -> tuple[Books, list[Reader]]:
-        books = Books(min_bytes_per_second=least, most_owed=lambda: (None, most))
+        books = Books(min_bytes_per_second=least, most_owed=lambda: (None, most, False))
         readers = [books.reader(memory=LISTS // 4) for _ in range(count)]
         for number, reader in enumerate(readers):
             reader.held_up = [(number, LISTS // 4)]
@@ -346,7 +348,7 @@ class Scene:
     """Readers that owe a list each, of which half of one may be owed, and somebody who waits for memory."""
 
     def __init__(self, *rates: float, least: int = LEAST) -> None:
-        self.books = Books(min_bytes_per_second=least, most_owed=lambda: (SIZE, None))
+        self.books = Books(min_bytes_per_second=least, most_owed=lambda: (SIZE, None, self.books.direct.short))
         self.readers = [self.books.reader(rate, memory=SIZE) for rate in rates]
         for number, reader in enumerate(self.readers):
             reader.owed = number, SIZE
@@ -413,8 +415,25 @@ async def test_shares_go_on_to_those_that_wait_until_all_that_may_be_owed_is_and
 
 
 @virtual
+async def test_who_stands_with_less_than_may_be_owed_stays_while_lists_of_others_go_on() -> None:
+    scene = Scene(0, QUICK_RATE + KIB)
+    stands, moves = scene.readers
+    stands.owed, moves.owed = (0, SIZE * 3 // 4), (1, SIZE // 2)
+    assert await scene.while_others_wait() == [None] * 2
+
+
+@virtual
+async def test_a_list_larger_than_what_may_still_be_owed_stays_in_its_share() -> None:
+    scene = Scene(QUICK_RATE + KIB, QUICK_RATE + KIB)
+    moves, large = scene.readers
+    moves.owed, large.owed, large.share = (0, SIZE // 2), None, SIZE * 3 // 4
+    await scene.while_others_wait()
+    assert large.share
+
+
+@virtual
 async def test_no_iteration_of_the_loop_closes_more_than_a_few() -> None:
-    books = Books(most_owed=lambda: (None, 0))
+    books = Books(most_owed=lambda: (None, 0, False))
     readers = [books.reader(memory=0) for _ in range(3 * EVICTIONS_A_TURN)]
     for number, reader in enumerate(readers):
         reader.held_up = [(number, KIB)]

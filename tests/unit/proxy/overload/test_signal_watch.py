@@ -37,6 +37,25 @@ def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> No
     play([FakeRelay()], THRESHOLD, act)
 
 
+def test_look_at_memory_that_ends_when_it_is_watched_no_more_holds_nobody() -> None:
+    async def act(stage: Stage) -> None:
+        asked, answer, read = asyncio.Event(), asyncio.Event(), stage.memory.read
+
+        async def late() -> MemorySample:
+            asked.set()
+            await answer.wait()
+            return await read()
+
+        stage.memory.ratio, stage.memory.read = 0.9, late  # type: ignore[method-assign]
+        await asked.wait()
+        stage.control.apply(settings(**THRESHOLD | ONLY_BROKERS))
+        answer.set()
+        await asyncio.sleep(60)
+        assert stage.paused == [False]
+
+    play([FakeRelay()], THRESHOLD, act)
+
+
 def test_answer_that_comes_when_another_key_has_changed_counts() -> None:
     async def act(stage: Stage) -> None:
         asked, answer = asyncio.Event(), asyncio.Event()
