@@ -54,8 +54,8 @@ from proxy.net.transport import SharedReadBuffer
 
 # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
 CONNECTIONS_A_KEY: Final = 2
-# This part of all connections may have the large receive buffer, those for lists, which are quicker with it: hundreds
-# of brokers or principals at once would hold a gigabyte in the kernel while memory for answers is short.
+# This part of all connections have the large receive buffer: lists are quicker with it, but hundreds of brokers,
+# principals or purposes at once would hold a gigabyte in the kernel while memory for answers is short.
 LARGE_BUFFERS_OF: Final = 3
 CONNECTIONS: Final = gauge_by("state", "broker_connections", "Request connections to brokers by state.")
 OPEN_FAILURES: Final = counter_by(
@@ -219,8 +219,7 @@ class BrokerPool:
         self._limits = limits
         if limits.small_receive_bytes:
             # After a smaller total more than its part would keep the large buffer, for as long as they are asked.
-            lists = (connection for connection, key in self._keys.items() if key.purpose is Purpose.LISTS)
-            for connection in islice(lists, limits.total // LARGE_BUFFERS_OF, None):
+            for connection in islice(self._keys, limits.total // LARGE_BUFFERS_OF, None):
                 _narrow(connection, limits.small_receive_bytes)
         for key in self._waiters:
             self._stand_in_line(key)
@@ -442,10 +441,8 @@ class BrokerPool:
             raise ended
         checked = await self._check(key.broker)
         connect_frame = await self._connect_frames.for_requests(key.principal)
-        # Who may have the large buffer counts here until it ends, so there are never more than this part.
-        keys = (*self._keys.values(), *self._opening)
-        lists = sum(each.purpose is Purpose.LISTS for each in keys)
-        large = key.purpose is Purpose.LISTS and lists <= self._limits.total // LARGE_BUFFERS_OF
+        # Who may have the large buffer counts in `size` until it ends, so there are never more than this part.
+        large = self.size <= self._limits.total // LARGE_BUFFERS_OF
         connection = await self._dialer.connect(checked, partial(self._new_connection, connect_frame))
         if not large and self._limits.small_receive_bytes:
             _narrow(connection, self._limits.small_receive_bytes)

@@ -90,7 +90,7 @@ RETIRED: Final = {
     ),
     "brokerSocketReceiveBufferBytes": _always(
         "1048576",
-        "receive buffers of connections for lists are four times clientSocketSendBufferBytes",
+        "receive buffers of request connections are up to four times clientSocketSendBufferBytes",
         charts="262144",
     ),
     "topicListBrokerAnswerTimeoutMillis": _always(

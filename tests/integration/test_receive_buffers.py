@@ -90,23 +90,29 @@ async def test_a_port_that_opens_again_has_the_bound() -> None:
         assert opposite((await joined(stage, broker)).client.sock) == 2 * BOUND
 
 
-async def test_request_connections_for_lists_have_four_times_what_clients_may_have() -> None:
+async def test_request_connections_have_four_times_what_clients_may_have() -> None:
     async with staged(clientSocketSendBufferBytes=25_000) as stage:
         client = await stage.connected()
-        await client.topics(namespace(0))
+        await client.lookup(TOPIC)
         assert set(towards(stage.broker.port).values()) == {200_000}
         stage.change(clientSocketSendBufferBytes=50_000)
-        await client.lookup(TOPIC)
-        assert set(towards(stage.broker.port).values()) == {200_000, 100_000}
+        await client.topics(namespace(0))
+        assert set(towards(stage.broker.port).values()) == {200_000, 400_000}
 
 
-async def test_beyond_a_third_of_all_request_connections_those_for_lists_have_once_what_clients_may_have() -> None:
+async def test_beyond_a_third_of_all_request_connections_have_once_what_clients_may_have() -> None:
     async with staged(clientSocketSendBufferBytes=25_000, brokerConnectionsTotal=5) as stage:
         client = await stage.connected()
-        # Others take none of the large buffers.
         await client.lookup(TOPIC)
-        assert set(towards(stage.broker.port).values()) == {50_000}
         await client.topics(namespace(0))
         assert sorted(towards(stage.broker.port).values()) == [50_000, 200_000]
-        stage.change(brokerConnectionsTotal=2)
-        assert set(towards(stage.broker.port).values()) == {50_000}
+
+
+async def test_a_smaller_total_leaves_the_large_buffer_to_a_third_of_it() -> None:
+    async with staged(clientSocketSendBufferBytes=25_000, brokerConnectionsTotal=6) as stage:
+        client = await stage.connected()
+        await client.lookup(TOPIC)
+        await client.topics(namespace(0))
+        assert sorted(towards(stage.broker.port).values()) == [200_000, 200_000]
+        stage.change(brokerConnectionsTotal=3)
+        assert sorted(towards(stage.broker.port).values()) == [50_000, 200_000]

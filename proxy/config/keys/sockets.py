@@ -13,9 +13,8 @@ class SocketKeys:
         "clientSocketSendBufferBytes", 262_144, whole(0, 1 << 30), unit=BYTES, dynamic=True,
         doc="Largest kernel send buffer of a lookup connection, charged to the cgroup; the kernel doubles the size. "
         "A connection begins with 16 KiB, and gets this for a large answer (clientSocketSendMemoryMB). The receive "
-        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is as large; for "
-        "lists, on a third of brokerConnectionsTotal at most, it is four times as large. 0: the kernel's choice, and "
-        "1 MiB for the latter.",
+        "buffer of a request connection to a broker, which fills up while the proxy waits for memory, is four times as "
+        "large, beyond a third of brokerConnectionsTotal as large. 0: the kernel's choice, and 1 MiB for the latter.",
     )  # fmt: skip
     client_socket_send_memory_mb = Key(
         "clientSocketSendMemoryMB", 256, whole(-1, 1 << 20), unit=MIB, dynamic=True,
