@@ -3,7 +3,7 @@
 A quantile without samples is NaN, which JSON writes as null.
 
 Rule: the document is made on demand from numbers that are kept anyway, within two milliseconds, and its size is
-bounded. Fields are added, never renamed. This module must import nothing slow: the start of the proxy loads it.
+bounded. Fields are added, never renamed.
 """
 
 import os

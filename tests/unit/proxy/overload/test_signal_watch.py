@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
@@ -16,18 +18,31 @@ from tests.unit.proxy.overload.test_control import ADAPTIVE, THRESHOLD, FakeRela
 FULL = BrokerSample(95, 100, 0, 0)
 NOTHING = MemorySample("test", 0, 1)
 ONLY_PROXY, ONLY_BROKERS = ({"overloadSignals": each} for each in ("proxy", "brokers"))
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def full(url: str) -> BrokerSample:
+    return FULL
+
+
+def answering_late(
+    ask: Callable[P, Coroutine[Any, Any, T]],
+) -> tuple[asyncio.Event, asyncio.Event, Callable[P, Coroutine[Any, Any, T]]]:
+    """Return an event that is set when somebody asks, one that lets him have the answer, and whom to ask."""
+    asked, answer = asyncio.Event(), asyncio.Event()
+
+    async def late(*args: P.args, **kwargs: P.kwargs) -> T:
+        asked.set()
+        await answer.wait()
+        return await ask(*args, **kwargs)
+
+    return asked, answer, late
 
 
 def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> None:
     async def act(stage: Stage) -> None:
-        asked, answer = asyncio.Event(), asyncio.Event()
-
-        async def memory(_: str) -> BrokerSample:
-            asked.set()
-            await answer.wait()
-            return FULL
-
-        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
+        asked, answer, stage.brokers.memory = answering_late(full)  # type: ignore[method-assign]
         await asked.wait()
         stage.control.apply(settings(**THRESHOLD | ONLY_PROXY))
         answer.set()
@@ -39,14 +54,8 @@ def test_answer_that_comes_when_brokers_are_watched_no_more_holds_nobody() -> No
 
 def test_look_at_memory_that_ends_when_it_is_watched_no_more_holds_nobody() -> None:
     async def act(stage: Stage) -> None:
-        asked, answer, read = asyncio.Event(), asyncio.Event(), stage.memory.read
-
-        async def late() -> MemorySample:
-            asked.set()
-            await answer.wait()
-            return await read()
-
-        stage.memory.ratio, stage.memory.read = 0.9, late  # type: ignore[method-assign]
+        stage.memory.ratio = 0.9
+        asked, answer, stage.memory.read = answering_late(stage.memory.read)  # type: ignore[method-assign]
         await asked.wait()
         stage.control.apply(settings(**THRESHOLD | ONLY_BROKERS))
         answer.set()
@@ -58,14 +67,7 @@ def test_look_at_memory_that_ends_when_it_is_watched_no_more_holds_nobody() -> N
 
 def test_answer_that_comes_when_another_key_has_changed_counts() -> None:
     async def act(stage: Stage) -> None:
-        asked, answer = asyncio.Event(), asyncio.Event()
-
-        async def memory(_: str) -> BrokerSample:
-            asked.set()
-            await answer.wait()
-            return FULL
-
-        stage.brokers.memory = memory  # type: ignore[assignment, method-assign]
+        asked, answer, stage.brokers.memory = answering_late(full)  # type: ignore[method-assign]
         await asked.wait()
         stage.control.apply(settings(**THRESHOLD | {"overloadThrottleObserveOnly": "false"}))
         answer.set()
