@@ -529,8 +529,9 @@ class BrokerPool:
 
 def _narrow(connection: BrokerConnection, size: int) -> None:
     # A connection that has ended meanwhile needs no bound.
-    with suppress(OSError, AttributeError):
-        connection.own_socket().setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
+    if (own := connection.own_socket()) is not None:
+        with suppress(OSError):
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, size)
 
 
 def _end_wait(waiter: asyncio.Future[None], error: Exception | None) -> None:

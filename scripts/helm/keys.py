@@ -66,6 +66,7 @@ _OF_JAVA: Final = {"type": _SCALAR}
 def table() -> str:
     """Return the keys and the lines of the memory budget as JSON."""
     keys = {key.name: _about(key) for key in Config.keys()}  # noqa: SIM118
+    keys |= {name: {"kept": _of_kept(retired), "instead": retired.instead} for name, retired in RETIRED.items()}
     lines = ",\n".join(f"  {json.dumps(_line(line))}" for line in LINES)
     # Each line of the budget is a line of the file, so that a diff shows a change of the budget clearly.
     return "\n".join((json_records({"keys": keys})[:-2] + ",", ' "budget": [', lines, " ]", "}"))
@@ -118,7 +119,8 @@ def schema() -> tuple[Json, Json]:
         about |= _of_refused(java) if java.refused else _OF_JAVA
         properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
     for name, retired in RETIRED.items():
-        about = {"description": f"Gone: {retired.instead}.", **_of_retired(retired)}
+        # The templates refuse another value in one line, which a schema of two types cannot.
+        about = {"description": f"Gone: {retired.instead}.", "type": _SCALAR}
         properties[name] = properties[f"PULSAR_PREFIX_{name}"] = about
     for name in _OF_THE_JVM:
         properties[name] = {"type": "string", "description": "Pulsar's image has it for its JVM; passed over."}
@@ -144,11 +146,16 @@ def _of_refused(java: java_keys.JavaKey) -> Json:
     return {"enum": values}
 
 
-def _of_retired(retired: RetiredKey) -> Json:
-    """Return the schema of what the proxy does anyway: it is refused where it is written, not at the start."""
-    values = [json.loads(text) for text in retired.kept if re.fullmatch(r"-?\d+(\.\d+)?|true|false", text)]
-    texts = {"type": "string", "enum": list(retired.kept)}
-    return {"anyOf": [texts, {"type": ["number", "boolean"], "enum": values}]} if values else texts
+def _of_kept(retired: RetiredKey) -> str:
+    """Return the pattern of what `RetiredKey.keeps` takes: it is refused where it is written, not at the start."""
+    return f"^(?i)({'|'.join(map(_with_any_zeros, retired.kept))})$"
+
+
+def _with_any_zeros(text: str) -> str:
+    """Return the pattern of a text; zeros around a number change nothing."""
+    if not re.fullmatch(r"\d+(\.\d+)?", text):
+        return re.escape(text)
+    return rf"0*{re.escape(text)}0*" if "." in text else rf"0*{text}(\.0*)?"
 
 
 def _about_key(key: Key[Any]) -> str:

@@ -49,8 +49,13 @@ PULSAR_PREFIX_x is x and beats it, and ${OTHER} is a variable of the environment
 {{- dict "all" $all "file" $file "env" $env "table" $table | toJson -}}
 {{- end -}}
 
-{{- /* What a JSON schema cannot see: the range of a number that is written as text. */ -}}
+{{- /* What a JSON schema cannot see, or not say: the range of a number that is text, what a key that is gone kept. */ -}}
 {{- define "pulsar-proxy-lib.check" -}}
+{{- if and .about (hasKey .about "kept") -}}
+  {{- if not (regexMatch .about.kept .text) -}}
+    {{- fail (printf "configData.%s: got %q, expected no such key: %s" .key .text .about.instead) -}}
+  {{- end -}}
+{{- end -}}
 {{- if and .about (hasKey .about "least") .text -}}
   {{- $whole := regexMatch "^-?[0-9]{1,15}$" .text -}}
   {{- if not (and $whole (ge (int64 .text) (int64 .about.least)) (le (int64 .text) (int64 .about.most))) -}}
