@@ -242,7 +242,7 @@
   {"owner": "statistics of brokers", "alternative": "", "dividedBy": 1, "parts": [{"each": 20971520, "times": [], "when": [{"key": "overloadThrottleEnabled", "is": "^(?i)true$", "holds": true}, {"key": "overloadSignals", "is": "^(?i)proxy$", "holds": false}]}, {"each": 20971520, "times": [], "when": [{"key": "adaptivePublisherThrottlingEnabled", "is": "^(?i)true$", "holds": true}, {"key": "overloadSignals", "is": "^(?i)proxy$", "holds": false}]}]},
   {"owner": "event log, files", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["eventLogBufferMB"], "when": [{"given": ["eventLogDirectory"]}]}, {"each": 786432, "times": [], "when": [{"given": ["eventLogDirectory"]}]}]},
   {"owner": "event log, topic", "alternative": "", "dividedBy": 1, "parts": [{"each": 1048576, "times": ["eventLogBufferMB"], "when": [{"given": ["eventLogTopic"]}]}, {"each": 35127296, "times": [], "when": [{"given": ["eventLogTopic"]}]}]},
-  {"owner": "event log, names", "alternative": "", "dividedBy": 1, "parts": [{"each": 17825792, "times": [], "when": [{"given": ["eventLogDirectory", "eventLogTopic"]}]}]}
+  {"owner": "event log, names", "alternative": "", "dividedBy": 1, "parts": [{"each": 2359296, "times": [], "when": [{"given": ["eventLogDirectory", "eventLogTopic"]}]}]}
  ]
 }
 {{- end -}}

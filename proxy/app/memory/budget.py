@@ -109,8 +109,8 @@ TOPIC_SINK_BLOCKS: Final = 6
 PULSAR_CLIENT_BYTES: Final = 32 * MIB
 # The library that sends metrics to a collector, its thread and an export: 10.7 MiB, and 2.5 MiB of authorities.
 OTLP_BYTES: Final = 20 * MIB
-# The cached names in events (telemetry/events/identities.py): 3 x 4,096 of at most 1.2 KiB, and 4,096 of 0.5 KiB.
-EVENT_NAMES_BYTES: Final = 17 * MIB
+# The cached names in events (telemetry/events/identities.py): 3 x 512 of at most 1.3 KiB, and 512 of 0.5 KiB.
+EVENT_NAMES_BYTES: Final = 2304 * 1024
 # Pages of lists on disk that are being written, or were read a moment ago, and the kernel's record of each file.
 SPILL_PAGE_CACHE_BYTES: Final = 16 * MIB
 SPILL_FILE_BYTES: Final = 4 * 1024
