@@ -179,8 +179,8 @@ def _condition(condition: Condition) -> str:
         case Given(keys):
             return f"with {' or '.join(f'`{key.name}`' for key in keys)}"
         case Is(key, word, holds):
-            value = f"`{key.name}`" if word == "true" else f"`{key.name}={word}`"
-            return f"{'with' if holds else 'unless'} {value}"
+            value = f"`{key.name}`" if word in ("true", "") else f"`{key.name}={word}`"
+            return f"{'with' if holds is bool(word) else 'unless'} {value}"
 
 
 def _size(size: int) -> str:

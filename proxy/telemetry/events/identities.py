@@ -18,7 +18,8 @@ __all__ = ["LONGEST_VERSION", "EventIdentities", "bounded", "key_of"]
 
 # 64 bits: among a million principals two share one with a probability of 3 in 100 million.
 DIGEST_BYTES: Final = 8
-REMEMBERED: Final = 4096
+# A hash costs a microsecond: what is remembered is worth no more memory.
+REMEMBERED: Final = 512
 # Longer texts are hashed each time and never cached: a client chooses the length of its pattern.
 LONGEST_REMEMBERED: Final = 256
 LONGEST_VERSION: Final = 64
