@@ -51,7 +51,8 @@ def test_storm_is_told_from_the_events_of_its_seconds(spark: SparkSession) -> No
     more = [event(at + SECOND_US + n, client_id="c1") for n in range(1, 4)]
     events = frame(spark, [*calm, *storm, *more])
     fleet = fleet_seconds(arrivals(events)).toPandas()
-    found = bursts(*fleet[["second", "requests"]].to_numpy().T, RULE)
+    seen, requests = fleet[["second", "requests"]].to_numpy().T
+    found = bursts(seen, requests, RULE)
     seconds = hot_seconds(spark, {None: found})
     told = storms(events, seconds)
     require_table(told, STORMS)
