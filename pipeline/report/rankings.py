@@ -15,7 +15,7 @@ WHERE: Final = ("proxy_id", "broker")
 DIMENSIONS: Final = (*WHO, *WHERE)
 # Without whoever has less than a fifth, four fifths of all would still be there: there is nobody to talk to first.
 LEAST_SHARE: Final = 0.2
-# Whoever has little more than the next is one of several; those who have as much stand out together, or not at all.
+# Whoever has little more than the next is one of several.
 LEAST_LEAD: Final = 1.5
 _AMOUNTS: Final[Mapping[str, Callable[[float], str]]] = {
     "heap_byte_seconds": spread_of,
