@@ -60,7 +60,8 @@ def given_period(options: argparse.Namespace) -> Period:
     cluster = getattr(options, "cluster", None)
     period = Period(_micros("--since", options.since), _micros("--until", options.until), cluster)
     if period.since_us is not None and period.until_us is not None and period.since_us >= period.until_us:
-        raise PipelineError(f"--since and --until: got {period}, which is empty; expected --since to be earlier")
+        given = f"{options.since} and {options.until}"
+        raise PipelineError(f"--since and --until: got {given}, which hold nothing; expected --since to be earlier")
     return period
 
 
@@ -100,7 +101,7 @@ def _micros(option: str, word: str | None, now: datetime | None = None) -> int |
         return None
     if ago := re.fullmatch(r"([1-9][0-9]{0,4})([smhd])", word):
         span = timedelta(seconds=int(ago[1]) * _UNITS[ago[2]])
-        return ((now or datetime.now(UTC)) - _EPOCH - span) // timedelta(microseconds=1)
+        return ((now or datetime.now(UTC)) - _EPOCH - span) // timedelta(seconds=1) * 1_000_000
     try:
         moment = datetime.fromisoformat(word)
     except ValueError:
@@ -118,5 +119,4 @@ def _date(us: int) -> date:
 
 
 def _shown(us: int | None, otherwise: str) -> str:
-    # As other times of a page; `30d` ago has microseconds.
-    return otherwise if us is None else f"{_EPOCH + timedelta(microseconds=us):%Y-%m-%d %H:%M:%S} UTC"
+    return otherwise if us is None else f"{(_EPOCH + timedelta(microseconds=us)).replace(tzinfo=None)} UTC"

@@ -20,7 +20,7 @@ from pipeline.core.tables.days import DAYS
 from pipeline.core.tables.events import EVENTS
 from pipeline.core.tables.whatif import REPLAY_INPUT
 from pipeline.ingest.settings import MOST_US
-from pipeline.running.session import at_work
+from pipeline.running.session import at_work, nothing_printed
 from pipeline.store.tables import clean, drop_before, merge_files, read_table
 
 __all__ = ["CompactSettings", "Compacted", "add_arguments", "compact", "run"]
@@ -66,9 +66,10 @@ def compact(spark: SparkSession, settings: CompactSettings, say: Callable[[str],
         if before or dropped:
             say(f"{table.name}: {dropped} files of old days deleted, {before} merged into {after}")
         total = Compacted(total.before + before + dropped, total.after + after, total.dropped + dropped)
-    for table in TABLES.values():
-        if table is not REPLAY_INPUT:
-            clean(spark, common, table)
+    with nothing_printed(spark):
+        for table in TABLES.values():
+            if table is not REPLAY_INPUT:
+                clean(spark, common, table)
     return total
 
 

@@ -81,16 +81,16 @@ def _bursts(
 ) -> Mapping[str | None, Sequence[made.Burst]]:
     """Return the bursts of each cluster that begin on these days.
 
-    The driver holds 24 bytes for each second with requests of these days, the week before and the day after.
+    The driver holds 16 bytes for each second with requests of these days, the week before and the day after.
     """
     first, last = days[0] - made.USUAL_DAYS * DAY, days[-1] + DAY
     rows = read_table(spark, settings.common, ARRIVALS).where(F.col("date").between(first, last))
     wanted = {(day - EPOCH).days for day in days}
     found = {}
     for cluster, mine in made.fleet_seconds(rows).toPandas().groupby("cluster", dropna=False):
-        seconds, requests, ends = mine[["second", "requests", "end"]].to_numpy().T
+        seconds, requests = mine[["second", "requests"]].to_numpy().T
         name = cluster if isinstance(cluster, str) else None
-        found[name] = [each for each in made.bursts(seconds, requests, ends, settings.rule) if each.day in wanted]
+        found[name] = [each for each in made.bursts(seconds, requests, settings.rule) if each.day in wanted]
     return found
 
 

@@ -40,21 +40,23 @@ def several(rows: Sequence[Row], dimension: str) -> bool:
     return len(ranking(rows, dimension, "requests")) > 1
 
 
-def outstanding(rows: Sequence[Row], dimension: str, measure: str) -> Row | None:
-    """Return the first of a ranking if it stands out."""
+def outstanding(rows: Sequence[Row], dimension: str, measure: str) -> list[Row]:
+    """Return the first of a ranking that stand out from the next: the fewest, and at most half of all names."""
     found = ranking(rows, dimension, measure)
-    if not found or not several(rows, dimension) or found[0]["name"] is None:
-        return None
-    second = found[1]["value"] if len(found) > 1 else 0
-    stands_out = found[0]["share"] >= LEAST_SHARE and found[0]["value"] >= LEAST_LEAD * second
-    return found[0] if stands_out else None
+    for most in range(1, len(ranking(rows, dimension, "requests")) // 2 + 1):
+        first_ones, rest = found[:most], found[most:]
+        if len(first_ones) < most or first_ones[-1]["name"] is None or first_ones[-1]["share"] < LEAST_SHARE:
+            break
+        if not rest or first_ones[-1]["value"] >= LEAST_LEAD * rest[0]["value"]:
+            return first_ones
+    return []
 
 
 def first(rows: Sequence[Row], measure: str) -> str:
     """Name those who stand out by a measure, or say that nobody does, and where; empty if nobody has any of it."""
     if not total(rows, measure):
         return ""
-    who, where = ([row for name in names if (row := outstanding(rows, name, measure))] for names in (WHO, WHERE))
+    who, where = ([row for name in names for row in outstanding(rows, name, measure)] for names in (WHO, WHERE))
     ranked = [found[0] for name in WHO if several(rows, name) and (found := ranking(rows, name, measure))]
     # Of several dimensions the finest says most.
     leader = max(ranked, key=lambda row: len(ranking(rows, row["dimension"], "requests")), default=None)

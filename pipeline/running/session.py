@@ -169,6 +169,18 @@ def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
             log4j.core.config.Configurator.setLevel(name, level)
 
 
+@contextmanager
+def nothing_printed(session: SparkSession) -> Iterator[None]:
+    """Keep off the standard output what Scala prints there: Delta, a line for each table that it cleans."""
+    console, io = getattr(getattr(_jvm(session).scala, "Console$"), "MODULE$"), _jvm(session).java.io
+    before = console.out()
+    console.setOutDirect(io.PrintStream(io.OutputStream.nullOutputStream()))
+    try:
+        yield
+    finally:
+        console.setOutDirect(before)
+
+
 def _jvm(session: SparkSession) -> Any:
     return session._jvm
 

@@ -21,7 +21,8 @@ from pipeline.transforms.usage import asked_for, is_list, memory_wait
 Ints = NDArray[np.int64]
 
 MICROS: Final = 1_000_000
-# A longer silence is a fleet that was off, or a recording that was: it would make every hour of work a storm.
+# A longer silence is a fleet that was off, or a recording that was: it would make every hour of work a storm. Before a
+# shorter recording there was as much: seconds that are a storm, and all there is, do not say what is usual.
 MOST_SILENT_SECONDS: Final = 600
 MEMBERS: Final = ("tenant", "namespace", "principal", "client_version", "proxy_id", "broker")
 # The days whose arrivals are what is usual.
@@ -64,17 +65,17 @@ class Burst:
         return self.first // DAY_SECONDS
 
 
-def bursts(seconds: Ints, requests: Ints, ends: Ints, rule: BurstRule) -> list[Burst]:
-    """Find bursts in the seconds, in any order, in which there were requests; `ends` is when the last of each ended.
+def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
+    """Find bursts in the seconds, in any order, in which there were requests.
 
     The usual rate of a day is the median of all seconds of the `USUAL_DAYS` to it, from the first with requests to the
-    last end of one, silent ones included: half of them would have to be storms to move it. A silence counts for at most
-    `MOST_SILENT_SECONDS`.
+    last, silent ones included: half of them would have to be storms to move it. A silence counts for at most
+    `MOST_SILENT_SECONDS`, and so many seconds there are at least, those before the first being silent.
     """
     order = np.argsort(seconds)
-    seconds, requests, ends = seconds[order], requests[order], ends[order]
+    seconds, requests = seconds[order], requests[order]
     days = seconds // DAY_SECONDS
-    usual = {day: _usual_to(day, seconds, requests, ends) for day in np.unique(days).tolist()}
+    usual = {day: _usual_to(day, seconds, requests) for day in np.unique(days).tolist()}
     least = np.array([max(rule.times * usual[day], rule.floor) for day in days.tolist()])
     hot = np.flatnonzero(requests >= least)
     cuts = np.flatnonzero(np.diff(seconds[hot]) > rule.gap_seconds + 1) + 1
@@ -88,12 +89,12 @@ def bursts(seconds: Ints, requests: Ints, ends: Ints, rule: BurstRule) -> list[B
     return found
 
 
-def _usual_to(day: int, seconds: Ints, requests: Ints, ends: Ints) -> float:
+def _usual_to(day: int, seconds: Ints, requests: Ints) -> float:
     begin, end = np.searchsorted(seconds, [(day + 1 - USUAL_DAYS) * DAY_SECONDS, (day + 1) * DAY_SECONDS])
-    bounds = np.append(seconds[begin:end], max(ends[begin:end].max(), seconds[end - 1]) + 1)
-    # Silent seconds are counted, not laid out: a week has 600,000.
-    silent = int(np.minimum(np.diff(bounds) - 1, MOST_SILENT_SECONDS).sum())
     ordered = np.sort(requests[begin:end])
+    # Silent seconds are counted, not laid out: a week has 600,000.
+    silent = int(np.minimum(np.diff(seconds[begin:end]) - 1, MOST_SILENT_SECONDS).sum())
+    silent = max(silent, MOST_SILENT_SECONDS - len(ordered))
     middle = ((silent + len(ordered) - 1) // 2, (silent + len(ordered)) // 2)
     return sum(float(ordered[place - silent]) if place >= silent else 0.0 for place in middle) / 2
 
@@ -107,7 +108,6 @@ def arrivals(events: DataFrame) -> DataFrame:
         *(F.count_if(condition).alias(name) for name, condition in counted.items()),
         *(F.max(name).alias(f"max_{name}") for name in _USE),
         *(F.max(name).alias(name) for name in ("heap_limit_bytes", "direct_limit_bytes")),
-        F.timestamp_micros(F.max(F.col("ts_us") + F.col("total_us"))).alias("last_end"),
     )
     second = F.timestamp_seconds("_second")
     dated = found.withColumns({"date": F.to_date(second), "second": second})
@@ -115,9 +115,9 @@ def arrivals(events: DataFrame) -> DataFrame:
 
 
 def fleet_seconds(of_proxies: DataFrame) -> DataFrame:
-    """Add up `arrivals` over the proxies: cluster, `second` and `end` since 1970, and `requests`, none of 0."""
-    second, end = F.unix_seconds("second").alias("second"), F.unix_seconds(F.max("last_end")).alias("end")
-    found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"), end)
+    """Add up `arrivals` over the proxies: cluster, `second` since 1970, and `requests`, none of 0."""
+    second = F.unix_seconds("second").alias("second")
+    found = of_proxies.groupBy("cluster", second).agg(F.sum("requests").alias("requests"))
     return found.where(F.col("requests") > 0)
 
 

@@ -1,7 +1,10 @@
 """Compaction keeps every row, in fewer files, and drops old days."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -13,6 +16,19 @@ from pipeline.store.tables import append, read_table
 from tests.support.pipeline.usage_events import SECOND_US, event, frame
 
 DAY_US = 86_400 * SECOND_US
+
+
+@contextmanager
+def printed_by_scala(spark: SparkSession) -> Iterator[Callable[[], str]]:
+    """Give what Scala's println prints meanwhile."""
+    jvm: Any = spark._jvm
+    console, written = getattr(getattr(jvm.scala, "Console$"), "MODULE$"), jvm.java.io.ByteArrayOutputStream()
+    before = console.out()
+    console.setOutDirect(jvm.java.io.PrintStream(written, True))
+    try:
+        yield written.toString
+    finally:
+        console.setOutDirect(before)
 
 
 def test_compaction_keeps_every_row_and_drops_old_days_which_are_made_again_if_they_come_again(
@@ -36,7 +52,9 @@ def test_compaction_keeps_every_row_and_drops_old_days_which_are_made_again_if_t
         return read_table(spark, common, EVENTS)
 
     rows = sorted(events().collect())
-    assert run() == ["events: 0 files of old days deleted, 4 merged into 2"]
+    with printed_by_scala(spark) as printed:
+        assert run() == ["events: 0 files of old days deleted, 4 merged into 2"]
+    assert printed() == ""
     assert sorted(events().collect()) == rows
     assert usage() == 2
     assert "events: 1 files of old days deleted, 1 merged into 1" in run(retention_days=3)

@@ -22,7 +22,6 @@ ARRIVALS = Table(
         Column("max_direct_queue_len", "int32", "", "Longest queue for direct memory on an arrival."),
         Column("heap_limit_bytes", "int64", "bytes", "Limit in force; 0 is none."),
         Column("direct_limit_bytes", "int64", "bytes", "Limit in force; 0 is none."),
-        Column("last_end", "timestamp", "UTC", "When the last of what arrived then had ended."),
     ),
     ("date",),
 )

@@ -6,13 +6,13 @@ from pipeline.transforms.storms import Burst, BurstRule, bursts
 RULE = BurstRule(times=3.0, floor=20, gap_seconds=2)
 
 
-QUIET = dict.fromkeys(range(100, 120), 10)
+# Eleven minutes: what is usual is known.
+QUIET = dict.fromkeys(range(100, 760), 10)
 
 
-def found(counts: dict[int, int], last: int = 0) -> list[Burst]:
-    """Find the bursts of seconds of one day; the last of all requests ended in the second `last`."""
+def found(counts: dict[int, int]) -> list[Burst]:
     seconds, requests = (np.array(list(each), np.int64) for each in (counts, counts.values()))
-    return bursts(seconds, requests, np.maximum(seconds, last), RULE)
+    return bursts(seconds, requests, RULE)
 
 
 @pytest.mark.parametrize(
@@ -36,16 +36,23 @@ def test_calm_seconds_beyond_the_gap_end_a_burst(counts: dict[int, int], expecte
 
 def test_few_arrivals_are_no_burst_however_rare_others_are() -> None:
     assert found({1: 1, 2: 1, 3: 1, 4: 19}) == []
-    assert found({1: 1, 2: 1, 3: 1, 4: 20}) == [Burst(4, 4, 1.0, 20)]
+    assert found({1: 1, 2: 1, 3: 1, 4: 20}) == [Burst(4, 4, 0.0, 20)]
 
 
-def test_storm_that_is_all_there_is_is_found_by_the_silence_in_which_it_was_served() -> None:
-    assert found({100: 200, 101: 100}) == []
-    assert found({100: 200, 101: 100}, last=104) == [Burst(100, 101, 0.0, 200)]
+@pytest.mark.parametrize("seconds", [1, 2, 30, 299])
+def test_a_storm_that_is_all_there_is_is_one(seconds: int) -> None:
+    storm = dict.fromkeys(range(100, 100 + seconds), 200)
+    assert found(storm) == [Burst(100, 99 + seconds, 0.0, 200)]
+
+
+def test_what_goes_on_for_longer_than_five_minutes_is_usual() -> None:
+    assert found(dict.fromkeys(range(301), 200)) == []
 
 
 def test_half_of_all_seconds_are_silent_before_silence_is_usual() -> None:
-    rates = [found({1: 10, 2: 12, second: 90})[0].usual_rate for second in (5, 6, 7)]
+    steady = dict.fromkeys(range(400), 10)
+    # The storm's own second is one of those that are not silent.
+    rates = [found(steady | {last: 90})[0].usual_rate for last in (800, 801, 802)]
     assert rates == [10.0, 5.0, 0.0]
 
 
@@ -58,9 +65,9 @@ def test_what_is_usual_is_of_seven_days() -> None:
     steady = {day * 86_400 + second: 10 for day in range(9) for second in range(3600)}
     storm = {12 * 86_400 + second: 30 for second in range(60)}
     assert [(burst.day, burst.usual_rate) for burst in found(steady | storm)] == [(12, 10.0)]
-    # A day later the last of the steady ones is over.
+    # Three days later the last of the steady ones is over.
     later = {second + 3 * 86_400: requests for second, requests in storm.items()}
-    assert found(steady | later) == []
+    assert [burst.usual_rate for burst in found(steady | later)] == [0.0]
 
 
 def test_a_storm_over_midnight_is_of_its_first_day() -> None:

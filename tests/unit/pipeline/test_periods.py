@@ -23,15 +23,22 @@ def test_a_span_is_so_long_ago() -> None:
     assert since is not None
     now_us = int(datetime.now(UTC).timestamp() * 1e6)
     assert now_us - hour_us - 60_000_000 < since <= now_us - hour_us
+    assert since % 1_000_000 == 0
 
 
 def test_period_without_options_is_all_time() -> None:
     assert str(given()) == "the beginning to the end"
 
 
-def test_a_period_is_shown_in_seconds_of_utc() -> None:
-    since = given("--since", "2026-01-01T13:00:00.25+01:00")
-    assert str(since) == "2026-01-01 12:00:00 UTC to the end"
+def test_a_period_is_shown_in_utc_so_that_times_that_differ_look_so() -> None:
+    assert str(given("--since", "2026-01-01T13:00:00+01:00")) == "2026-01-01 12:00:00 UTC to the end"
+    within = given("--since", "2026-01-01T12:00:00.25", "--until", "2026-01-01T12:00:00.5")
+    assert str(within) == "2026-01-01 12:00:00.250000 UTC to 2026-01-01 12:00:00.500000 UTC"
+
+
+def test_two_times_of_one_second_the_wrong_way_round_are_told_as_given() -> None:
+    with pytest.raises(PipelineError, match=r"got 2026-01-01T12:00:00\.5 and 2026-01-01T12:00:00\.25, which"):
+        given("--since", "2026-01-01T12:00:00.5", "--until", "2026-01-01T12:00:00.25")
 
 
 @pytest.mark.parametrize("words", [("--since", "today"), ("--since", "2026-01-02", "--until", "2026-01-02")])

@@ -56,7 +56,7 @@ def test_the_page_is_shown_without_a_network_and_a_complaint(scheme: str, tmp_pa
 def test_nothing_is_cut_off_and_the_page_does_not_move_sideways(width: int, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     question = (
-        "for (const e of document.querySelectorAll('pre')) e.dataset.cut = e.scrollWidth > e.clientWidth;"
+        "for (const e of document.querySelectorAll('pre, .chart')) e.dataset.cut = e.scrollWidth > e.clientWidth;"
         "document.body.dataset.wide = document.documentElement.scrollWidth > innerWidth"
     )
     # Without the page's own policy, which would not let this question run.
@@ -64,5 +64,5 @@ def test_nothing_is_cut_off_and_the_page_does_not_move_sideways(width: int, tmp_
     text = re.sub("(<pre[^>]*>)", rf"\1{LONG}", text)
     page.write_text(text.replace("</body>", f"<script>{question}</script></body>"), encoding="utf-8")
     became, _ = looked_at(page, tmp_path / "profile", width=width)
-    assert set(re.findall(r'<pre[^>]*data-cut="(\w+)"', became)) == {"false"}
+    assert set(re.findall(r'<(pre|div)[^>]*data-cut="(\w+)"', became)) == {("pre", "false"), ("div", "false")}
     assert re.findall(r'<body[^>]*data-wide="(\w+)"', became) == ["false"]

@@ -7,6 +7,7 @@ from pipeline.report.rankings import first
 from tests.support.pipeline.report_frames import ranked
 
 REQUESTS = ranked("namespace", "requests", ("t/a", 50.0), ("t/b", 50.0))
+FIVE = ranked("namespace", "requests", *((f"t/{name}", 20.0) for name in "abcde"))
 
 
 @pytest.mark.parametrize(
@@ -25,6 +26,23 @@ REQUESTS = ranked("namespace", "requests", ("t/a", 50.0), ("t/b", 50.0))
 def test_the_first_is_named_where_it_stands_out(values: list[tuple[str | None, float]], said: str) -> None:
     rows = [*REQUESTS, *ranked(EVERYBODY, "refused", (None, 100.0)), *ranked("namespace", "refused", *values)]
     assert first(rows, "refused") == said
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ((40.0, 38.0, 7.0), "the namespace t/a (40, 40 %), the namespace t/b (38, 38 %)"),
+        ((60.0, 38.0, 2.0), "the namespace t/a (60, 60 %)"),
+        # Of five, three are most.
+        ((30.0, 30.0, 30.0, 5.0, 5.0), "nobody stands out; first is the namespace t/a (30, 30 %)"),
+        ((40.0, 30.0, 21.0), "nobody stands out; first is the namespace t/a (40, 40 %)"),
+    ],
+)
+def test_two_culprits_do_not_hide_each_other(values: tuple[float, ...], said: str) -> None:
+    refused = ranked(
+        "namespace", "refused", *((f"t/{name}", value) for name, value in zip("abcde", values, strict=False))
+    )
+    assert first([*FIVE, *ranked(EVERYBODY, "refused", (None, 100.0)), *refused], "refused") == said
 
 
 def test_nothing_is_said_of_what_nobody_has_and_nobody_stands_out_alone() -> None:
