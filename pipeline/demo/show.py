@@ -17,25 +17,19 @@ from typing import Final, NamedTuple
 
 from pipeline import cli
 from pipeline.core.errors import ExitCode, PipelineError
+from pipeline.running.small import SMALL
 
 DIRECTORY: Final = "pipeline-demo"
 MARK: Final = ".pipeline-demo"
 # A storm of the proxy's demo ends by itself after 40 s; starting and stopping take some more on a slow machine.
 MOST_SECONDS: Final = 120
 _TAIL_LINES: Final = 15
-# A small Spark, for a few hundred events: to compile each plan, or to plan it anew by what its first stages gave, takes
-# longer than to run it, and all is over before HotSpot's second compiler would pay. To verify the classes of known jars
-# takes a seventh of the processor time of the start.
+MASTER: Final = "local[2]"
+# For a few hundred events: to compile each plan takes longer than to run it. `run` takes the small Spark by itself.
 CONF: Final[Mapping[str, str]] = {
-    "spark.driver.memory": "1g",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote",
-    "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
 }
-MASTER: Final = "local[2]"
 # Options of `run`.
 JOBS: Final = (
     "--master", MASTER, "--p99-wait-ms", "2000",
@@ -122,7 +116,7 @@ def start_spark() -> None:
     """Import the jobs, and start the Spark in which they will run; what is wrong they say themselves."""
     with suppress(PipelineError, ImportError):
         import_module("pipeline.jobs.run")
-        import_module("pipeline.running.session").build_session("demo", MASTER, CONF)
+        import_module("pipeline.running.session").build_session("demo", MASTER, {**SMALL, **CONF})
 
 
 def _begun_anew(directory: Path) -> Path:

@@ -25,6 +25,7 @@ from pipeline.replay.grid import add_grid, grid_of
 from pipeline.report.write import ReportSettings, ReportSummary, report_path, write_report
 from pipeline.running.chain import Outcome, Step, run_steps
 from pipeline.running.session import at_work
+from pipeline.running.small import for_little
 from pipeline.store.days import read_days
 from pipeline.store.drift import push, refuse_gateway, write_metrics
 from pipeline.store.history import drift_of
@@ -52,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run all jobs; the exit code is that of the first that fails."""
     steps = _Steps(options)
-    with at_work("run", steps.common) as spark:
+    with at_work("run", for_little(steps.common, options.source)) as spark:
         if options.source is None:
             # One line, not one for each job.
             read_days(spark, steps.common, steps.period)

@@ -1,9 +1,10 @@
 """The ways by which tasks come to their parts of `replay_input`: which windows there are, and work on each.
 
 Rule: a task holds one window with its warm-up, whatever the trace is kept on. On a mounted directory tasks read their
-parts themselves, with pyarrow and without a shuffle (`Way.DIRECT`). From any other file system, such as an object
-store, Spark reads the trace, repeats the rows of warm-ups, and brings each part to its task, sorted (`Way.SHUFFLED`).
-The path alone decides between both: where a task does not see what a mounted directory holds, the job ends.
+parts themselves, with pyarrow and without a shuffle (`Way.DIRECT`); of a small trace the driver does, for whom few
+parts take less time than Python workers to start (`Way.HERE`). From any other file system, such as an object store,
+Spark reads the trace, repeats the rows of warm-ups, and brings each part to its task, sorted (`Way.SHUFFLED`).
+Where a task does not see what a mounted directory holds, the job ends.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,7 +13,7 @@ from dataclasses import asdict, astuple, dataclass, fields
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -22,16 +23,19 @@ from pyspark.sql import functions as F
 
 from pipeline.core.errors import ExitCode, PipelineError
 from pipeline.replay.slices import COLUMNS, Slice, batches_of, read_slice, slice_of
-from pipeline.replay.traces import Prepared
+from pipeline.replay.traces import ROWS_HERE, Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
 
 _WINDOWS: Final = "proxy_id string, start_us long, end_us long, floor_us long, rows long, limits_id long"
+# Each is seconds of work at most: more are shared out among tasks.
+PARTS_HERE: Final = 64
 _PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us long"
 
 
 class Way(Enum):
     """The ways by which tasks come to their requests."""
 
+    HERE = "here"
     DIRECT = "direct"
     SHUFFLED = "shuffled"
 
@@ -54,9 +58,11 @@ class Part:
     end_us: int
 
 
-def way_to(path: str) -> Way:
-    """Return the way by which tasks come to the rows of a path."""
-    return Way.SHUFFLED if "://" in path.removeprefix("file://") else Way.DIRECT
+def way_to(path: str, rows: int) -> Way:
+    """Return the way by which tasks come to the rows of a path, so many."""
+    if "://" in path.removeprefix("file://"):
+        return Way.SHUFFLED
+    return Way.HERE if rows <= ROWS_HERE else Way.DIRECT
 
 
 def survey(
@@ -64,7 +70,7 @@ def survey(
 ) -> Survey:
     """Find the windows of each proxy; raises PipelineError where tasks do not see every request."""
     names, path = [proxy.proxy_id for proxy in prepared.proxies], prepared.path
-    way = way or way_to(path)
+    way = way or way_to(path, prepared.rows)
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for name in (names[number] for batch in batches for number in batch.column("id").to_pylist()):
@@ -77,7 +83,11 @@ def survey(
             pairs = ((each.column("arrival_us").to_numpy(), each.column("limits_id").to_numpy()) for each in arrivals)
             yield from _table(name, cut(pairs, rows, by_limits=by_limits)).to_batches()
 
-    if way is Way.DIRECT:
+    found: Sequence[tuple[Any, ...]]
+    if way is Way.HERE:
+        batches = look(iter([pa.RecordBatch.from_pydict({"id": range(len(names))})]))
+        found = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    elif way is Way.DIRECT:
         found = spark.range(0, len(names), 1, len(names)).mapInArrow(look, _WINDOWS).collect()
     else:
         columns = _rows(spark, path).select("proxy_id", "arrival_us", "limits_id")
@@ -105,7 +115,10 @@ def over_parts(
     columns: str,
 ) -> DataFrame:
     """Run `work(number, slice)` on each part, in tasks; `columns` are those that it returns. Nothing is collected."""
-    if way is Way.DIRECT:
+    if way is Way.HERE and len(parts) <= PARTS_HERE:
+        each = [work(number, read_slice(path, *astuple(part))) for number, part in enumerate(parts)]
+        return spark.createDataFrame(pa.Table.from_pandas(pd.concat(each), preserve_index=False))
+    if way is not Way.SHUFFLED:
         numbered = spark.range(0, len(parts), 1, len(parts)).withColumnRenamed("id", "part")
 
         def direct(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:

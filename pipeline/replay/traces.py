@@ -16,6 +16,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
@@ -35,6 +37,9 @@ LIMIT_NAMES: Final = {column.name: column.name.replace("_limit_bytes", "_bytes")
 ROW_GROUP_BYTES: Final = 16 * 1024 * 1024
 # About so many requests of a proxy are sorted and written by one task, which may have several if they come unevenly.
 TASK_ROWS: Final = 500_000
+_ORDER: Final = ("proxy_id", "arrival_us", "seq")
+# A trace with so many requests is small: the driver reads and writes it.
+ROWS_HERE: Final = 200_000
 # A fleet has a handful; so many are a mistake.
 MOST_LIMITS: Final = 1000
 MOST_SEEN: Final = 100 * MOST_LIMITS
@@ -198,8 +203,16 @@ def _written(spark: SparkSession, requests: DataFrame, seen: Sequence[Row], path
     rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
     usual, directory = _usual(seen), str(new)
-    laid_out = _laid_out(spark, requests, seen)
-    traces = _traces(laid_out.mapInArrow(lambda batches: written(batches, directory, usual), DESCRIBED))
+    if sum(row.rows for row in seen) <= ROWS_HERE:
+        # Python workers take longer to start than the driver takes for all of it.
+        rows = _rows(requests).toArrow().sort_by([(name, "ascending") for name in _ORDER])
+        mine = (rows.filter(pc.field("proxy_id") == name).to_batches() for name in usual)
+        each = [batch for batches in mine for batch in written(iter(batches), directory, usual)]
+        described = spark.createDataFrame(pa.Table.from_batches(each))
+    else:
+        laid_out = _laid_out(spark, requests, seen)
+        described = laid_out.mapInArrow(lambda batches: written(batches, directory, usual), DESCRIBED)
+    traces = _traces(described)
     rmtree(place, ignore_errors=True)
     new.rename(place)
     return traces
@@ -270,7 +283,7 @@ def _limits(seen: Iterable[Row]) -> tuple[dict[int, Limits], dict[int, int]]:
 
 def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> DataFrame:
     """Divide requests into tasks, each a part of one proxy's time, and sort them there; gaps and helpers included."""
-    rows = requests.select(*(column.name for column in REPLAY_INPUT.columns), *HELPERS)
+    rows = _rows(requests)
     whole: dict[str, tuple[int, int, int]] = {}
     for row in seen:
         count, first_us, last_us = whole.get(row.proxy_id, (0, row.first_us, row.last_us))
@@ -283,7 +296,11 @@ def _laid_out(spark: SparkSession, requests: DataFrame, seen: Iterable[Row]) -> 
     where = spark.createDataFrame(tasks, "proxy_id string, first_task int, begin_us long, slice_us long")
     task = F.col("first_task") + F.expr("(arrival_us - begin_us) div slice_us").cast("int")
     shared = rows.join(F.broadcast(where), "proxy_id").repartitionById(number, task)
-    return shared.select(rows.columns).sortWithinPartitions("proxy_id", "arrival_us", "seq")
+    return shared.select(rows.columns).sortWithinPartitions(*_ORDER)
+
+
+def _rows(requests: DataFrame) -> DataFrame:
+    return requests.select(*(column.name for column in REPLAY_INPUT.columns), *HELPERS)
 
 
 def _describe(spark: SparkSession, path: str) -> tuple[ProxyTrace, ...]:
