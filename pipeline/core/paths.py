@@ -13,8 +13,6 @@ from urllib.parse import urlsplit
 from pipeline.core.advice_text import FIRST_WORDS
 from pipeline.core.errors import PipelineError
 
-# The directory of a table in which Delta has its commits.
-DELTA_LOG: Final = "_delta_log"
 PATTERN_SIGNS: Final = re.compile(r"[][{}*?\\]")
 
 

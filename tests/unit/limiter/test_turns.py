@@ -13,7 +13,7 @@ import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
 from limiter.acquires import QUANTA_PER_LIMIT
-from limiter.sites import PathKey, SiteKey, site_of
+from limiter.sites import PathKey, SiteKey, path_of, site_of
 from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
@@ -502,8 +502,9 @@ async def test_keys_inside_a_key_take_turns_there_and_what_is_kept_is_for_those_
     await one_place.ask(inside("many", "modest"), 1, 1)
     await one_place.ask(inside("few", "crowd"), 1, 1)
     await one_place.end()
-    assert [key[0] for key in one_place.order[:4]] == ["many", "few", "many", "few"]
-    assert [number for number, key in enumerate(one_place.order) if key[1] == "modest"] == [2, 5]
+    served_paths = [path_of(key) for key in one_place.order]
+    assert [path[0] for path in served_paths[:4]] == ["many", "few", "many", "few"]
+    assert [number for number, path in enumerate(served_paths) if path[1] == "modest"] == [2, 5]
     for number in range(6):
         await keeping.acquire(1, key=inside("many", "crowd", number))
     waits = await start(keeping.acquire(1, key=inside("many", "crowd", 6)))
