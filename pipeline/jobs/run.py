@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run all jobs; the exit code is that of the first that fails."""
     steps = _Steps(options)
-    with at_work("run", for_little(steps.common, options.source)) as spark:
+    with at_work("run", for_little(steps.common, steps.source)) as spark:
         if options.source is None:
             # One line, not one for each job.
             read_days(spark, steps.common, steps.period)
@@ -78,6 +78,7 @@ class _Steps:
         grid = replace(grid, loads=tuple(sorted({*grid.loads, target.load})))
         self._whatif = WhatifSettings(common, grid, target.p99_wait_us, self.period, options.conf_file)
         self._advise = AdviseSettings(common, target, conf_file=options.conf_file)
+        self.source = None if self._ingest is None else self._ingest.source
         self._metrics, self._gateway = options.metrics_file, options.pushgateway
         if self._gateway is not None:
             refuse_gateway(self._gateway)

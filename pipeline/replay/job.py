@@ -16,7 +16,7 @@ from pipeline.core.buckets import BUCKETS
 from pipeline.core.model import WAITS, Aggregates, Int64s, Limits, Outcome, Trace
 from pipeline.replay import prepare
 from pipeline.replay.kernel import replay_many
-from pipeline.replay.parts import Part, Survey, over_parts
+from pipeline.replay.parts import WORK_HERE, Part, Survey, Way, over_parts
 from pipeline.replay.slices import Slice
 from pipeline.replay.tally import rows_of, summed
 from pipeline.replay.traces import Prepared
@@ -71,7 +71,9 @@ def replay_grid(
         counted = enumerate(simulate(mine, limits[item.first : item.last]), item.first)
         return pd.concat([rows_of(_arrays(each), place=item.place, scenario=scenario) for scenario, each in counted])
 
-    rows = over_parts(spark, prepared.path, found.way, [item.part for item in items], work, _COLUMNS)
+    work_rows = prepared.rows * sum(place.load for place in places) * len(limits)
+    way = Way.DIRECT if found.way is Way.HERE and work_rows > WORK_HERE else found.way
+    rows = over_parts(spark, prepared.path, way, [item.part for item in items], work, _COLUMNS)
     counts = summed(rows, ("place", "scenario"), _SIZES, _LARGEST)
     nothing = [np.zeros(size, np.int64) for size in _SIZES]
     short = _short_warm_ups(prepared, found, limits)

@@ -27,8 +27,9 @@ from pipeline.replay.traces import ROWS_HERE, Prepared
 from pipeline.replay.windows import WINDOW_ROWS, Window, cut
 
 _WINDOWS: Final = "proxy_id string, start_us long, end_us long, floor_us long, rows long, limits_id long"
-# Each is seconds of work at most: more are shared out among tasks.
+# More parts are shared out among tasks, and so is more work: 10 to 20 seconds of it.
 PARTS_HERE: Final = 64
+WORK_HERE: Final = 16_000_000
 _PARTS: Final = "part int, proxy_id string, warm_us long, start_us long, end_us long"
 
 
@@ -58,11 +59,12 @@ class Part:
     end_us: int
 
 
-def way_to(path: str, rows: int) -> Way:
+def way_to(path: str, rows: int, master: str) -> Way:
     """Return the way by which tasks come to the rows of a path, so many."""
     if "://" in path.removeprefix("file://"):
         return Way.SHUFFLED
-    return Way.HERE if rows <= ROWS_HERE else Way.DIRECT
+    # What the driver sees, tasks on other machines may not: they get the parts that are too many for it.
+    return Way.HERE if rows <= ROWS_HERE and master.startswith("local") else Way.DIRECT
 
 
 def survey(
@@ -70,7 +72,7 @@ def survey(
 ) -> Survey:
     """Find the windows of each proxy; raises PipelineError where tasks do not see every request."""
     names, path = [proxy.proxy_id for proxy in prepared.proxies], prepared.path
-    way = way or way_to(path, prepared.rows)
+    way = way or way_to(path, prepared.rows, str(spark.conf.get("spark.master")))
 
     def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for name in (names[number] for batch in batches for number in batch.column("id").to_pylist()):

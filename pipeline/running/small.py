@@ -8,7 +8,7 @@ verify the classes of known jars takes a seventh of that of the start.
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +22,8 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
 }
+# What a Java virtual machine takes options from beside its command line.
+OF_JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS")
 # About 200,000 events in compressed files.
 LITTLE_BYTES: Final = 32 * 1024 * 1024
 
@@ -31,10 +33,11 @@ def for_little(common: CommonSettings, source: str | None) -> CommonSettings:
 
     `source` is a directory of event files; `--conf` goes before.
     """
-    # spark-submit has started its Spark already.
+    # spark-submit has started its Spark already. HotSpot does not start with two collectors.
+    told = any("GC" in os.environ.get(name, "") for name in OF_JAVA)
     here = "PYSPARK_GATEWAY_PORT" not in os.environ and (common.master or "local").startswith("local")
     places = [mounted(place) for place in (f"{common.out}/{EVENTS.name}", source) if place is not None]
-    if not here or not all(map(_is_little, places)):
+    if told or not here or not all(map(_is_little, places)):
         return common
     return replace(common, conf={**SMALL, **common.conf})
 
@@ -44,8 +47,15 @@ def _is_little(path: Path | None) -> bool:
     if path is None:
         return False
     try:
-        sizes = (file.stat().st_size for file in path.rglob("*") if file.is_file())
+        sizes = map(_bytes_of, chain([path] if path.is_file() else [], path.rglob("*")))
         return all(size <= LITTLE_BYTES for size in accumulate(sizes))
     except OSError:
         # A proxy that writes there renames its files.
         return False
+
+
+def _bytes_of(path: Path) -> int:
+    if path.is_file():
+        return path.stat().st_size
+    # Spark goes into it, and `rglob` does not.
+    return LITTLE_BYTES + 1 if path.is_symlink() else 0

@@ -70,7 +70,8 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
 
     The usual rate of a day is the median of all seconds of the `USUAL_DAYS` to it, from the first with requests to the
     last, silent ones included: half of them would have to be storms to move it. A silence counts for at most
-    `MOST_SILENT_SECONDS`, and so many seconds there are at least, those before the first being silent.
+    `MOST_SILENT_SECONDS`, and so many seconds there are at least: the first of the next day are among them, and what
+    then lacks was silent before the first.
     """
     order = np.argsort(seconds)
     seconds, requests = seconds[order], requests[order]
@@ -91,6 +92,8 @@ def bursts(seconds: Ints, requests: Ints, rule: BurstRule) -> list[Burst]:
 
 def _usual_to(day: int, seconds: Ints, requests: Ints) -> float:
     begin, end = np.searchsorted(seconds, [(day + 1 - USUAL_DAYS) * DAY_SECONDS, (day + 1) * DAY_SECONDS])
+    # A recording that goes on after midnight is no short one.
+    end = max(end, np.searchsorted(seconds, seconds[begin] + MOST_SILENT_SECONDS))
     ordered = np.sort(requests[begin:end])
     # Silent seconds are counted, not laid out: a week has 600,000.
     silent = int(np.minimum(np.diff(seconds[begin:end]) - 1, MOST_SILENT_SECONDS).sum())

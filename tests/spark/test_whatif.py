@@ -7,6 +7,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.core.errors import PipelineError
 from pipeline.core.model import MIB, Limits, Outcome
+from pipeline.replay import traces
 from pipeline.replay.calibrate import calibrate
 from pipeline.replay.job import Place, Total, replay_grid, simulate
 from pipeline.replay.parts import Way, survey
@@ -124,6 +125,23 @@ def test_direct_memory_counts_by_byte_seconds_where_nobody_shared(spark: SparkSe
     found = {row.seq: row.direct_us for row in rows.collect()}
     assert [found[seq] for seq in range(6)] == [1500, 2000, 2000, 2000, 1875, 1500]
     assert (found[6], found[7]) == (1500, 1500)
+
+
+def test_tasks_write_the_trace_that_the_driver_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("a/b=c%20", "é", "12", "012", ".", "..", "-", "x\ny", "a\\b", "{a}[b]*?")
+    events = frame(spark, *({"proxy_id": name, "at_us": at} for name in names for at in (1, 5, 3)), REFUSED)
+    here = prepare(spark, events, str(tmp_path / "here"))
+    assert {*names} < {proxy.proxy_id for proxy in here.proxies}
+    monkeypatch.setattr(traces, "ROWS_HERE", 0)
+    of_tasks = prepare(spark, events, f"file://{tmp_path / 'tasks'}")
+    assert of_tasks.proxies == here.proxies
+    both = [
+        {str(file.relative_to(tmp_path / name)): file.read_bytes() for file in (tmp_path / name).rglob("*.parquet")}
+        for name in ("here", "tasks")
+    ]
+    assert both[0] == both[1]
 
 
 @pytest.mark.parametrize("way", Way)

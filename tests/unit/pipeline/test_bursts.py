@@ -49,6 +49,14 @@ def test_what_goes_on_for_longer_than_five_minutes_is_usual() -> None:
     assert found(dict.fromkeys(range(301), 200)) == []
 
 
+def test_a_recording_that_begins_before_midnight_and_goes_on_is_no_short_one() -> None:
+    midnight = 86_400
+    assert found(dict.fromkeys(range(midnight - 120, midnight + 1200), 60)) == []
+    storm = dict.fromkeys(range(midnight - 120, midnight), 200)
+    quiet = dict.fromkeys(range(midnight, midnight + 1200), 10)
+    assert found(storm | quiet) == [Burst(midnight - 120, midnight - 1, 10.0, 200)]
+
+
 def test_half_of_all_seconds_are_silent_before_silence_is_usual() -> None:
     steady = dict.fromkeys(range(400), 10)
     # The storm's own second is one of those that are not silent.

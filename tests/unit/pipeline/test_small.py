@@ -46,3 +46,25 @@ def test_nothing_is_known_of_what_is_elsewhere(tmp_path: Path, monkeypatch: pyte
         assert for_little(common, source) == common
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
     assert for_little(told(tmp_path), None) == told(tmp_path)
+
+
+def test_what_is_behind_a_link_or_is_one_large_file_may_be_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = told(tmp_path / "out")
+    monkeypatch.setattr(small, "LITTLE_BYTES", 5)
+    (tmp_path / "much").mkdir()
+    (tmp_path / "much" / "a.jsonl").write_bytes(b"123456")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "proxy").symlink_to(tmp_path / "much")
+    for source in (tmp_path / "in", tmp_path / "much" / "a.jsonl"):
+        assert for_little(common, str(source)) == common
+
+
+@pytest.mark.parametrize("name", small.OF_JAVA)
+def test_a_collector_that_the_environment_names_is_the_only_one(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = told(tmp_path)
+    monkeypatch.setenv(name, "-Xss4m -XX:+UseG1GC")
+    assert for_little(common, None) == common
