@@ -97,7 +97,6 @@ OWN_WAITS: dict[str, tuple[set[str], str]] = {
     "proxy/telemetry/heavy_hitters.py": ({"heapq"}, "the least counter"),
     "proxy/telemetry/refusals.py": ({"deque"}, "the last refusals"),
     "proxy/web/admin/slots.py": ({"call_later"}, "time for a request, and for its answer"),
-    "proxy/web/admin/profile.py": ({"create_future"}, "the end of a profile"),
     "proxy/web/admin/rates.py": ({"deque"}, "a window of samples"),
     "proxy/web/connection.py": ({"deque"}, "the requests that aiohttp has parsed"),
     "proxy/web/forward/bodies.py": ({"create_future"}, "waits until it is cancelled"),
