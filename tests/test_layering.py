@@ -79,7 +79,7 @@ OWN_WAITS: dict[str, tuple[set[str], str]] = {
         "answers wait for memory that resting sockets give back",
     ),
     "proxy/net/spill/read_back.py": ({"call_at", "call_later", "deque"}, "reads wait for the pool, then for the disk"),
-    "proxy/net/spill/spill.py": ({"call_later", "deque"}, "slow lists that may move, and when to look for them"),
+    "proxy/net/spill/spill.py": ({"call_later"}, "when to look for slow lists"),
     "proxy/net/spill/workers.py": ({"create_future"}, "the end of a thread's work"),
     "proxy/net/tls/arrivals.py": ({"call_at"}, "the next place that is due"),
     "proxy/net/tls/brokers.py": ({"create_future"}, "the end of a handshake"),
