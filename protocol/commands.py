@@ -140,7 +140,7 @@ def negotiated_version(client_version: int) -> int:
     return min(client_version, PROTOCOL_VERSION)
 
 
-def connected_lookup(client: pb.CommandConnect, server_version: str, scalable_topics: bool = False) -> bytes:
+def connected_lookup(client: pb.CommandConnect, server_version: str) -> bytes:
     """Build CONNECTED for lookup mode: no size limit, and no watchers, because lookup mode does not serve them."""
     connected = _connected(server_version, negotiated_version(client.protocol_version))
     flags = connected.connected.feature_flags
@@ -148,8 +148,6 @@ def connected_lookup(client: pb.CommandConnect, server_version: str, scalable_to
     flags.supports_topic_watcher_reconcile = False
     flags.supports_get_partitioned_metadata_without_auto_creation = True
     flags.supports_repl_dedup_by_lid_and_eid = True
-    if scalable_topics:
-        flags.supports_scalable_topics = True
     return frame(connected)
 
 
@@ -224,14 +222,19 @@ def _introduce(connect: pb.CommandConnect, credentials: Credentials) -> None:
         connect.auth_method_name = credentials.auth_method_name
     if credentials.auth_data is not None:
         connect.auth_data = credentials.auth_data
-    _set_original(connect, credentials)
+    if credentials.original_principal is not None:
+        connect.original_principal = credentials.original_principal
+    if credentials.original_auth_data is not None:
+        connect.original_auth_data = credentials.original_auth_data
+    if credentials.original_auth_method is not None:
+        connect.original_auth_method = credentials.original_auth_method
 
 
-def auth_response(client_version: str, credentials: Credentials, protocol_version: int = PROTOCOL_VERSION) -> bytes:
+def auth_response(client_version: str, credentials: Credentials) -> bytes:
     """Build the AUTH_RESPONSE to a broker's challenge, with the proxy's own credentials."""
     command = _command(CommandType.AUTH_RESPONSE)
     command.authResponse.client_version = client_version
-    command.authResponse.protocol_version = protocol_version
+    command.authResponse.protocol_version = PROTOCOL_VERSION
     response = command.authResponse.response
     response.auth_method_name = credentials.auth_method_name or "none"
     response.auth_data = credentials.auth_data or b""
@@ -260,30 +263,22 @@ def auth_method(connect: pb.CommandConnect) -> str:
 # ---- Requests to a broker ----
 
 
-def lookup_request(
-    client: pb.CommandLookupTopic,
-    request_id: int,
-    *,
-    authoritative: bool,
-    credentials: Credentials = ANONYMOUS,
-) -> bytes:
+def lookup_request(client: pb.CommandLookupTopic, request_id: int, *, authoritative: bool) -> bytes:
     """Build LOOKUP from a client's: topic, listener name and properties are forwarded unchanged."""
     command = _command(CommandType.LOOKUP)
     command.lookupTopic.CopyFrom(client)
     command.lookupTopic.request_id = request_id
     command.lookupTopic.authoritative = authoritative
-    _replace_original(command.lookupTopic, credentials)
+    _drop_original(command.lookupTopic)
     return frame(command)
 
 
-def partition_metadata_request(
-    client: pb.CommandPartitionedTopicMetadata, request_id: int, *, credentials: Credentials = ANONYMOUS
-) -> bytes:
+def partition_metadata_request(client: pb.CommandPartitionedTopicMetadata, request_id: int) -> bytes:
     """Build PARTITIONED_METADATA from a client's."""
     command = _command(CommandType.PARTITIONED_METADATA)
     command.partitionMetadata.CopyFrom(client)
     command.partitionMetadata.request_id = request_id
-    _replace_original(command.partitionMetadata, credentials)
+    _drop_original(command.partitionMetadata)
     return frame(command)
 
 
@@ -308,23 +303,10 @@ def forwarded_request(command_type: CommandType, client: _Forwarded, request_id:
     return frame(command)
 
 
-_Originated = pb.CommandConnect | pb.CommandLookupTopic | pb.CommandPartitionedTopicMetadata
-
-
-def _replace_original(request: _Originated, credentials: Credentials) -> None:
+def _drop_original(request: pb.CommandLookupTopic | pb.CommandPartitionedTopicMetadata) -> None:
     request.ClearField("original_principal")
     request.ClearField("original_auth_data")
     request.ClearField("original_auth_method")
-    _set_original(request, credentials)
-
-
-def _set_original(request: _Originated, credentials: Credentials) -> None:
-    if credentials.original_principal is not None:
-        request.original_principal = credentials.original_principal
-    if credentials.original_auth_data is not None:
-        request.original_auth_data = credentials.original_auth_data
-    if credentials.original_auth_method is not None:
-        request.original_auth_method = credentials.original_auth_method
 
 
 # ---- Answers to a client ----

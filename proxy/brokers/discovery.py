@@ -157,7 +157,7 @@ class Brokers:
         """Return `broker` if it is usable, else another broker; raise BrokerUnavailable."""
         return broker if self._members.usable(broker) else await self.pick(key)
 
-    def pick_at_once(self, avoid: BrokerAddress | None = None) -> BrokerAddress | None:
+    def pick_at_once(self, avoid: BrokerAddress | None) -> BrokerAddress | None:
         """Return the next usable broker, not `avoid` if there is another; None if `pick` would have to wait."""
         chosen = self._members.choose(self._loop.time(), None, avoid)
         if avoid is not None and chosen is not None and chosen != avoid:

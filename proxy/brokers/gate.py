@@ -50,11 +50,11 @@ class TargetGate:
         validator: TargetValidator,
         counters: Counters,
         log: Logger,
-        known: KnownBrokers | None = None,
-        listed: BrokerList | None = None,
+        known: KnownBrokers | None,
+        listed: BrokerList | None,
         *,
-        only_configured: bool = False,
-        is_given: Callable[[str], bool] = lambda host: False,
+        only_configured: bool,
+        is_given: Callable[[str], bool],
     ) -> None:
         self._loop = loop
         self._brokers = brokers

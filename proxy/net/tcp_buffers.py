@@ -17,10 +17,10 @@ class TcpBuffers(NamedTuple):
     send: int
 
 
-def tcp_buffers(directory: Path = _DIRECTORY) -> TcpBuffers:
+def tcp_buffers() -> TcpBuffers:
     """Return the bounds of this network namespace."""
     return TcpBuffers(
-        _upper_end(directory / "tcp_rmem", _USUAL_RECEIVE), _upper_end(directory / "tcp_wmem", _USUAL_SEND)
+        _upper_end(_DIRECTORY / "tcp_rmem", _USUAL_RECEIVE), _upper_end(_DIRECTORY / "tcp_wmem", _USUAL_SEND)
     )
 
 

@@ -88,7 +88,7 @@ class RuntimeSettings:
         """Return the level in force of the log, or of a component."""
         return self._levels.of(component).level
 
-    def change_log_level(self, level: str, seconds: float | None, component: str | None = None) -> None:
+    def change_log_level(self, level: str, seconds: float | None, component: str | None) -> None:
         """Change the level of the log, or of a component, for `seconds`, or until the next reload if None.
 
         Raises ValueError.

@@ -5,7 +5,6 @@ The clock runs only while there are lists that could move. Without `topicListSpi
 
 import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
 from typing import Final, NamedTuple, Self
 
@@ -96,7 +95,7 @@ class ListSpill:
         self._read_back = ReadBack(loop, readers, counters, self._read_failed)
         self._moves = ListMoves(disk, space, writers, counters, self._kept, self._move_next, self._file_closed)
         self._in_memory: dict[SpillableBody, None] = {}
-        self._slow: deque[SpillableBody] = deque()
+        self._slow: list[SpillableBody] = []
         # The sweep under way: lists that are not judged yet, and the slow ones among those that are.
         self._unseen: list[SpillableBody] = []
         self._found: list[SpillableBody] = []
@@ -203,7 +202,7 @@ class ListSpill:
 
     def _looked(self) -> None:
         slow, self._found = self._found, []
-        self._slow = deque(filter(self._should_move, slow))
+        self._slow = list(filter(self._should_move, slow))
         self.space.ask_again()
         if self._hangs():
             self.space.failing = True
@@ -228,7 +227,7 @@ class ListSpill:
                 body.kept = True
             return
         while self._slow and self._moves.free:
-            body = self._slow.popleft()
+            body = self._slow.pop(0)
             if body.closed or body.moving or body.file is not None or not self._should_move(body):
                 continue
             found = self.space.reserve(body.rest_bytes, body.key)

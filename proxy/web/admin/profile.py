@@ -7,7 +7,6 @@ look costs some 5 us a thread, so a profile costs the event loop a fraction of a
 asked what each thread used of a processor, threads of the native engine included.
 """
 
-import asyncio
 import os
 import sys
 import threading
@@ -15,11 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Final
 
-from proxy.core.threads import NoThread, start_thread
+from proxy.core.threads import NoThread, in_thread
 
 LOOKS_A_SECOND: Final = 100
 MOST_STACKS: Final = 1000
@@ -53,43 +53,19 @@ class Profiler:
         self._busy = True
         stop = threading.Event()
         try:
-            return await _taken(seconds, stop, self._over)
+            return await in_thread(partial(self._sample, seconds, stop), NAME, None)
+        except NoThread:
+            self._busy = False
+            raise
         finally:
             # A client that leaves ends the profile; the thread then notices within a look.
             stop.set()
 
-    def _over(self) -> None:
-        self._busy = False
-
-
-async def _taken(seconds: float, stop: threading.Event, over: Callable[[], None]) -> Mapping[str, object]:
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[Mapping[str, object]] = loop.create_future()
-
-    def finish(found: Mapping[str, object] | None, error: Exception | None) -> None:
-        over()
-        if done.done():
-            return
-        if found is None:
-            done.set_exception(error or RuntimeError("no profile"))
-        else:
-            done.set_result(found)
-
-    def work() -> None:
-        found, failure = None, None
+    def _sample(self, seconds: float, stop: threading.Event) -> Mapping[str, object]:
         try:
-            found = sample(seconds, stop)
-        except Exception as error:
-            failure = error
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(finish, found, failure)
-
-    try:
-        start_thread(work, NAME)
-    except NoThread:
-        over()
-        raise
-    return await done
+            return sample(seconds, stop)
+        finally:
+            self._busy = False
 
 
 def sample(

@@ -91,7 +91,7 @@ class _FromClient:
 class WebSocketTunnels:
     """Opens tunnels to the servers of a reverse proxy's routes."""
 
-    def __init__(self, core: Core, reverse_proxy: "ReverseProxy", guard: Guard | None = None) -> None:
+    def __init__(self, core: Core, reverse_proxy: "ReverseProxy", guard: Guard | None) -> None:
         self._counters, self._loop_budget = core.counters, core.loop_budget
         self._reverse_proxy = reverse_proxy
         self._guard = guard

@@ -110,11 +110,6 @@ def test_connected_in_lookup_mode_promises_only_what_is_served() -> None:
     }
 
 
-def test_scalable_topics_are_promised_when_asked_for() -> None:
-    connected = content(commands.connected_lookup(client_connect(), "5", scalable_topics=True))
-    assert connected.connected.feature_flags.supports_scalable_topics
-
-
 def broker_flags(**flags: bool) -> pb.FeatureFlags:
     found = pb.FeatureFlags(**flags)
     found.MergeFromString(NEW_FIELD)

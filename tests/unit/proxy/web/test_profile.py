@@ -4,10 +4,12 @@ import errno
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from proxy.core import threads
 from proxy.core.threads import NoThread
 from proxy.web.admin import profile
 from proxy.web.admin.listener import ADMIN_CLIENT_BYTES
@@ -71,18 +73,21 @@ def test_stacks_and_calls_are_bounded_and_the_rest_is_counted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "error"),
-    [("start_thread", NoThread(errno.EAGAIN, "no thread can be started")), ("sample", OSError("no frames today"))],
+    ("module", "step", "error"),
+    [
+        (threads, "start_thread", NoThread(errno.EAGAIN, "no thread can be started")),
+        (profile, "sample", OSError("no frames today")),
+    ],
 )
 async def test_a_failure_of_a_profile_is_that_of_its_request_and_frees_the_place(
-    step: str, error: OSError, monkeypatch: pytest.MonkeyPatch
+    module: ModuleType, step: str, error: OSError, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object) -> None:
         raise error
 
     profiler = Profiler()
     with monkeypatch.context() as patch:
-        patch.setattr(profile, step, fails)
+        patch.setattr(module, step, fails)
         with pytest.raises(type(error), match=error.strerror or "no frames today"):
             await profiler.profile(1.0)
     monkeypatch.setattr(profile, "sample", lambda seconds, stop: {"seconds": seconds})
