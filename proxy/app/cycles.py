@@ -7,8 +7,8 @@ looked for when many clients have left, rarely, and if possible while there are 
 """
 
 import gc
-from collections.abc import Sized
-from typing import Final, Protocol
+from collections.abc import Callable, Sized
+from typing import Final
 
 from proxy.brokers.sockets import Sockets
 from proxy.clients.requests import RequestServices
@@ -28,17 +28,12 @@ FEW_CONNECTIONS: Final = 1000
 TOO_MANY_LEFT: Final = 50_000
 
 
-class Collector(Protocol):
-    """The interpreter's garbage collector."""
-
-    def collect(self) -> int:
-        """Free the cycles among all objects that are not frozen."""
-
-    def freeze(self) -> None:
-        """Keep all objects that there are now out of later collections."""
-
-    def unfreeze(self) -> None:
-        """Return all frozen objects to the next collection."""
+def collect(everything: bool) -> None:
+    """Free cycles among what is not frozen, or `everything`; then freeze what is left."""
+    if everything:
+        gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 class CycleCollection:
@@ -51,13 +46,13 @@ class CycleCollection:
         counters: Counters,
         requests: RequestServices,
         now: float,
-        collector: Collector = gc,
+        collect: Callable[[bool], None] = collect,
     ) -> None:
         self._sockets = sockets
         self._sessions = sessions
         self._counters = counters
         self._lists = requests.topic_lists
-        self._collector = collector
+        self._collect = collect
         # When the last collection was, how many had come and left by then; and the same of the last that walked all.
         self._last = self._last_of_all = now
         self._came = self._left = self._left_of_all = 0
@@ -71,11 +66,10 @@ class CycleCollection:
         due = since >= COLLECT_SECONDS or came - self._came >= MANY_CAME
         if since >= COLLECT_AT_LAST_SECONDS or (due and worth_it and self._sockets.quiet):
             self._last, self._came, self._left = now, came, left
-            if self._all_wanted(now, left):
+            everything = self._all_wanted(now, left)
+            if everything:
                 self._last_of_all, self._left_of_all = now, left
-                self._collector.unfreeze()
-            self._collector.collect()
-            self._collector.freeze()
+            self._collect(everything)
 
     def _all_wanted(self, now: float, left: int) -> bool:
         """Return whether so many have left that frozen ones may be worth a look."""

@@ -15,7 +15,6 @@ from proxy.config.core import Core
 from proxy.core.version import VERSION
 from proxy.net.listen.listening import PortPurpose, port_of
 from proxy.net.proxy_headers import HeaderWaits
-from proxy.net.trusted_balancers import TrustedBalancers
 from proxy.relay.threads import RelayThreads
 
 if TYPE_CHECKING:
@@ -170,20 +169,14 @@ class ClientPorts:
         `listen` opens them again after a drain that was undone.
         """
         first = len(self._listeners)
-        balancers = None
-        if self._core.config.ha_proxy_protocol_enabled:
-            balancers = TrustedBalancers(self._core.config.trusted_load_balancer_ip_addresses)
         for listening in opened:
             listener = Listener(
-                self._core.loop,
+                self._core,
                 self._sessions,
-                self._core.counters,
-                self._log,
                 self._sockets.options,
                 lambda address, header: self._make_client(address, header, target),
+                self._waits,
                 arrivals,
-                waits=self._waits,
-                balancers=balancers,
             )
             listener.adopt(listening)
             if self._received:
@@ -200,13 +193,5 @@ class ClientPorts:
             self._sessions.became_client(arrival, client)
             return client
 
-        return Arrivals(
-            self._core.loop,
-            self._sockets.tls,
-            self._sockets.tls_files.server,
-            self._core.config.max_concurrent_tls_handshakes,
-            became_client,
-            self._sessions.ended,
-            self._core.counters,
-            self._log,
-        )
+        tls, current = self._sockets.tls, self._sockets.tls_files.server
+        return Arrivals(self._core, tls, current, became_client, self._sessions.ended, self._log)

@@ -110,7 +110,7 @@ class Proxy:
         # Relays.
         self.watch_limits = WatchLimits.of(core, self.memory.limiter.direct, self.reports.recorder)
         self.relay_engines = make_engines(
-            core, self.sockets, self.watch_limits, self.relay_log, self._thread_died, self.sessions.relay_origins
+            core, self.sockets, self.watch_limits, self.relay_log, self.sessions.relay_origins
         )
         # What serves clients, and where they come in.
         self.services = ClientServices(
@@ -185,7 +185,7 @@ class Proxy:
         """
         config, self.process = self.config, process
         if self.relay_engines.native is not None:
-            self.relay_engines.native.start()
+            self.relay_engines.native.start(self._thread_died)
         self.client_ports.open()
         self.sockets.tls_files.start()
         self._scope.start(self._tick())

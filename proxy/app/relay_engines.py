@@ -1,6 +1,5 @@
 """Build the relay engine of a proxy: the native one, or the small one without the extension."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from proxy.app.processors import usable_processors
@@ -26,7 +25,6 @@ def make_engines(
     sockets: Sockets,
     watch: WatchLimits,
     relay_log: RelayLog,
-    on_died: Callable[[int], None],
     origins: RelayCrowds,
 ) -> RelayEngines:
     """Return the engine; its threads are not started yet."""
@@ -55,20 +53,7 @@ def make_engines(
         limits = (threads.count, config.relay_buffer_bytes, linger_millis(), config.relay_pool_bytes, unsent)
         return cast("RelayEngine", module.RelayEngine(*limits, slots.books, narrow_windows))
 
-    engine = NativeEngine(
-        loop,
-        make_pairs,
-        budget,
-        counters,
-        watch,
-        sockets.hangup.ended,
-        sockets.pump,
-        log,
-        on_died,
-        slots,
-        relay_log,
-        config.relay_pool_bytes,
-    )
+    engine = NativeEngine(core, sockets, make_pairs, watch, slots, relay_log)
     bound = None
     if config.relay_socket_bytes:
         bound = SocketBound(

@@ -18,7 +18,8 @@ from proxy.brokers.members import BrokerMember, BrokerMembers, MemberState
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.config.config import Config
-from proxy.core.counters import Counters, counter, counter_by, gauge, gauge_by
+from proxy.config.core import Core
+from proxy.core.counters import counter, counter_by, gauge, gauge_by
 from proxy.core.errors import (
     BrokerUnavailable,
     BrokerUnreachable,
@@ -27,8 +28,7 @@ from proxy.core.errors import (
     RequestFailed,
     TargetRefused,
 )
-from proxy.core.log import LinePace, Logger
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.log import LinePace
 from proxy.core.task_turns import PacedWaiters, TaskTurns
 from proxy.core.tasks import TaskScope, spread
 
@@ -91,22 +91,20 @@ class Brokers:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         settings: BrokerSettings,
         names: CachingResolver,
         probe: "ConnectProbe",
-        counters: Counters,
-        log: Logger,
-        loop_budget: LoopBudget,
     ) -> None:
-        self._loop = loop
+        counters = core.counters
+        self._loop = core.loop
         self._settings = settings
         self._names = names
         self._connect_probe = probe
         self._counters = counters
         counters.show(BROKERS, self.states)
         counters.show(REFUSING, self.refusing)
-        self._log = log
+        self._log = core.log.of("brokers")
         self._pace = LinePace()
 
         def crashed(error: BaseException) -> None:
@@ -119,7 +117,7 @@ class Brokers:
         self._members = BrokerMembers(_flat(self._found), random.random, settings.idle_seconds)
         self._in_use: Callable[[BrokerAddress], bool] = lambda _: False
         self._timer: asyncio.TimerHandle | None = None
-        self._turns = TaskTurns(loop_budget, crashed)
+        self._turns = TaskTurns(core.loop_budget, crashed)
         # Requests that wait for a broker: each change of a broker lets all of them look again, in turns.
         self._waiters = PacedWaiters(self._turns)
         self._none_up = asyncio.Event()

@@ -17,10 +17,11 @@ from proxy.brokers.dialer import interleaved
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.target import BrokerAddress, CheckedTarget, TargetValidator
+from proxy.config.core import Core
 from proxy.config.keys_table import ConfigKeys
-from proxy.core.counters import Counters, counter_by
+from proxy.core.counters import counter_by
 from proxy.core.errors import BrokerUnreachable, TargetInactive, TargetUnknown
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 
 # A name of a configured broker is resolved again, at most this often, before an address counts as foreign.
 FRESH_SECONDS = 1.0
@@ -45,25 +46,21 @@ class TargetGate:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         brokers: Brokers,
         validator: TargetValidator,
-        counters: Counters,
-        log: Logger,
         known: KnownBrokers | None,
         listed: BrokerList | None,
-        *,
-        only_configured: bool,
         is_given: Callable[[str], bool],
     ) -> None:
-        self._loop = loop
+        self._loop = core.loop
         self._brokers = brokers
         self._validator = validator
-        self._counters = counters
-        self._log = log
+        self._counters = core.counters
+        self._log = core.log.of("brokers")
         self._pace = LinePace()
         self._listed = listed
-        self._only_configured = only_configured
+        self._only_configured = core.config.check_active_brokers
         self._is_given = is_given
         self.known = known
 

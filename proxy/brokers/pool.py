@@ -28,10 +28,12 @@ from proxy.brokers.connection import BrokerConnection, Reports
 from proxy.brokers.dialer import Dialer
 from proxy.brokers.discovery import Brokers
 from proxy.brokers.request import BrokerRequest
+from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.config.config import Config
+from proxy.config.core import Core
 from proxy.config.values import BROKER_RECEIVE_TIMES
-from proxy.core.counters import Counters, counter_by, gauge_by
+from proxy.core.counters import counter_by, gauge_by
 from proxy.core.errors import (
     BrokerNotReady,
     BrokerUnavailable,
@@ -45,12 +47,9 @@ from proxy.core.errors import (
     TargetUnknown,
     own_copy,
 )
-from proxy.core.log import LinePace, Logger
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.log import LinePace
 from proxy.core.task_turns import TaskTurns
 from proxy.core.tasks import TaskScope
-from proxy.net.hangup import HangupWatcher
-from proxy.net.transport import SharedReadBuffer
 
 # A broker works on the questions of a connection one by one, so a second keeps it busy; more only cost handshakes.
 CONNECTIONS_A_KEY: Final = 2
@@ -142,32 +141,26 @@ class BrokerPool:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
+        sockets: Sockets,
         dialer: Dialer,
         check: Check,
-        shared: SharedReadBuffer,
-        hangup: HangupWatcher,
-        loop_budget: LoopBudget,
-        counters: Counters,
-        log: Logger,
-        limits: PoolLimits,
         connect_frames: ConnectFrames,
         brokers: Brokers,
     ) -> None:
-        self._loop = loop
+        counters = core.counters
+        self._loop = core.loop
         self._connect_frames = connect_frames
         self._dialer = dialer
         self._check = check
-        self._shared = shared
-        self._hangup = hangup
-        self._loop_budget = loop_budget
+        self._of_connections = (core.loop, sockets.shared, sockets.hangup, core.loop_budget)
         # Tasks whose question has failed, or that may look for a connection again.
-        self._turns = TaskTurns(loop_budget, self._crashed)
+        self._turns = TaskTurns(core.loop_budget, self._crashed)
         self._counters = counters
         counters.show(CONNECTIONS, self.states)
-        self._log = log
+        self._log = core.log.of("brokers")
         self._pace = LinePace()
-        self._limits = limits
+        self._limits = PoolLimits.of(core.config)
         self._brokers = brokers
         self._scope = TaskScope(self._crashed)
         self._reports = Reports(counters, self._changed, self._answered, self._lost, self._challenged, self._fail)
@@ -481,8 +474,7 @@ class BrokerPool:
             self._log.warning("broker cannot be reached", broker=str(key.broker), detail=str(error))
 
     def _new_connection(self, connect_frame: bytes) -> BrokerConnection:
-        side = self._loop, self._shared, self._hangup, self._loop_budget
-        return BrokerConnection(*side, self._reports, connect_frame)
+        return BrokerConnection(*self._of_connections, self._reports, connect_frame)
 
     # --- challenges -------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from proxy.brokers.gate import TargetGate
 from proxy.brokers.handshake import BrokerHandshake, ConnectProbe
 from proxy.brokers.known_brokers import KnownBrokers
 from proxy.brokers.list_question import ListQuestion
-from proxy.brokers.pool import BrokerPool, PoolLimits
+from proxy.brokers.pool import BrokerPool
 from proxy.brokers.resolver import NAMES_AT_ONCE, CachingResolver, TargetNames
 from proxy.brokers.sockets import Sockets
 from proxy.brokers.target import BrokerAddress, CheckedTarget, NameResolver, TargetValidator
@@ -71,7 +71,7 @@ class BrokerSide:
         connect_frames: ConnectFrames,
         load_connector: Callable[[], Callable[[Any], Any]],
     ) -> None:
-        config, loop, counters, log = core.config, core.loop, core.counters, core.log.of("brokers")
+        config, loop, counters = core.config, core.loop, core.counters
         # The configured brokers' names, those of targets that configuration or brokers have named, and clients' own.
         own_names, given, made_up = (_resolver(core) for _ in range(3))
         resolvers, self._target_names = (own_names, given, made_up), (given, made_up)
@@ -96,31 +96,11 @@ class BrokerSide:
         places = DialPlaces(most_dials(), loop)
         self.dialer, self.request_dialer = _dialers(core, sockets, failed, places)
         probe = _probe(core, sockets, self.request_dialer, connect_frames, self._configured)
-        of_brokers = (counters, log, core.loop_budget)
-        self.brokers = Brokers(loop, BrokerSettings.of(config), own_names, probe, *of_brokers)
-        self.gate = TargetGate(
-            loop,
-            self.brokers,
-            self.validator,
-            counters,
-            log,
-            self.known if withholds(config) else None,
-            self.listed,
-            only_configured=config.check_active_brokers,
-            is_given=is_given,
-        )
-        of_connections = (sockets.shared, sockets.hangup, core.loop_budget)
-        self.pool = BrokerPool(
-            loop,
-            self.request_dialer,
-            self.gate.for_request,
-            *of_connections,
-            counters,
-            log,
-            PoolLimits.of(config),
-            connect_frames,
-            self.brokers,
-        )
+        self.brokers = Brokers(core, BrokerSettings.of(config), own_names, probe)
+        known = self.known if withholds(config) else None
+        self.gate = TargetGate(core, self.brokers, self.validator, known, self.listed, is_given)
+        check = self.gate.for_request
+        self.pool = BrokerPool(core, sockets, self.request_dialer, check, connect_frames, self.brokers)
         counters.show(dial_places.DIALS, places.states)
         counters.show(dial_places.GIVEN_UP, lambda: places.given_up)
         counters.show(resolver.NAMES, lambda: sum((Counter(each.outcomes) for each in resolvers), Counter()))

@@ -57,7 +57,14 @@ async def run(
     proxy.sockets.listening.inherit(inherited.handed)
     ending = _Ending(proxy, log, manager)
     loop = asyncio.get_running_loop()
-    reloader = Reloader(proxy, load, log, _ReloadNotes(manager))
+
+    def reloads(result: str | None) -> None:
+        if result is None:
+            manager.reloading(time.monotonic())
+        else:
+            manager.ready(f"serving; configuration {result}")
+
+    reloader = Reloader(proxy, load, log, reloads)
     changes = LiveChanges(proxy, log)
     process = _control(reloader, changes, ending)
     loop.add_signal_handler(signal.SIGTERM, ending.signalled, StopSignal.TERMINATE)
@@ -124,19 +131,6 @@ def _control(reloader: Reloader, changes: LiveChanges, ending: "_Ending") -> Pro
         return ending.begin(StopSignal.INTERRUPT if at_once else StopSignal.TERMINATE)
 
     return ProcessControl(reloader.reload, set_key, drain, ending.undo, ending.hand_over, ending.fail)
-
-
-class _ReloadNotes:
-    """Notifies the service manager of reloads."""
-
-    def __init__(self, manager: ServiceManager) -> None:
-        self._manager = manager
-
-    def reload_began(self) -> None:
-        self._manager.reloading(time.monotonic())
-
-    def reload_ended(self, result: str) -> None:
-        self._manager.ready(f"serving; configuration {result}")
 
 
 class _Ending:

@@ -10,9 +10,10 @@ from protocol.proxy_header import ProxyHeader
 from proxy.brokers.dialer import SocketOptions
 from proxy.clients.connection import ClientConnection
 from proxy.clients.sessions import NoPlace, Sessions
-from proxy.core.counters import ACCEPT_PAUSES, DISCONNECTS, Counters, upstream
+from proxy.config.core import Core
+from proxy.core.counters import ACCEPT_PAUSES, DISCONNECTS, upstream
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.core.tasks import TaskScope
 from proxy.net.listen.accept_loop import ACCEPT_PAUSE_SECONDS, AcceptLoop
 from proxy.net.proxy_headers import AwaitedHeaders, HeaderWaits
@@ -56,36 +57,35 @@ class _Refused(asyncio.Protocol):
 
 
 class Listener:
-    """Accepts clients from a listening socket until closed; `balancers` may send PROXY headers.
+    """Accepts clients from a listening socket until closed; balancers of the configuration may send PROXY headers.
 
     `waits` are the clients of all listeners whose PROXY header is awaited.
     """
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         sessions: Sessions,
-        counters: Counters,
-        log: Logger,
         options: SocketOptions,
         make_client: Callable[[str, ProxyHeader | None], ClientConnection],
-        tls: "Arrivals | None" = None,
-        *,
         waits: HeaderWaits,
-        balancers: TrustedBalancers | None = None,
+        tls: "Arrivals | None" = None,
     ) -> None:
+        loop, config, counters = core.loop, core.config, core.counters
         self._loop = loop
         self._waits = waits
         self._sessions = sessions
         self._counters = counters
-        self._log = log
+        self._log = core.log.of("clients")
         self._options = options
         self._make_client = make_client
         self._tls = tls
         self._scope = TaskScope(lambda error: counters.internal_error(error, "accept"))
         self._awaited = self._new_headers()
         self._closed = False
-        self._balancers = balancers
+        self._balancers = None
+        if config.ha_proxy_protocol_enabled:
+            self._balancers = TrustedBalancers(config.trusted_load_balancer_ip_addresses)
         self._lingering: set[_Refused] = set()
         self._pace = LinePace()
         self._accepting = AcceptLoop(loop, ACCEPTS_A_TURN, self._take, self._note_pause)

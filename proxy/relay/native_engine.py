@@ -15,13 +15,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from limiter.soft_pool import PoolRecord
-from proxy.core.counters import Counters, counter, counter_by
+from proxy.brokers.sockets import Sockets
+from proxy.config.core import Core
+from proxy.core.counters import counter, counter_by
 from proxy.core.errors import DisconnectCause
-from proxy.core.log import LinePace, Logger
-from proxy.core.loop_budget import LoopBudget
+from proxy.core.log import LinePace
 from proxy.core.threads import in_thread, start_thread
-from proxy.net.ended_sockets import EndedSockets
-from proxy.net.pump import Pump
 from proxy.net.transport import peer_name
 from proxy.relay.engine import (
     NOT_PAUSED,
@@ -418,40 +417,32 @@ class NativeRelay:
 
 
 class NativeEngine:
-    """Makes relays; `on_died` is called with the number of a thread that has ended.
-
-    A pair for which the threads have no room is closed, which is counted and logged.
-    """
+    """Makes relays; a pair for which the threads have no room is closed, which is counted and logged."""
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
+        sockets: Sockets,
         make_pairs: Callable[[], "RelayEngine"],
-        loop_budget: LoopBudget,
-        counters: Counters,
         watch: WatchLimits,
-        ended: EndedSockets,
-        bodies: Pump,
-        log: Logger,
-        on_died: Callable[[int], None],
         slots: TopicSlots,
         relay_log: RelayLog,
-        pool_bytes: int,
     ) -> None:
-        self.loop = loop
-        self.counters = counters
+        self.loop = core.loop
+        self.counters = core.counters
         self.watch = watch
         self.slots = slots
         self.pairs: RelayEngine
         self._make_pairs = make_pairs
-        self.loop_budget = loop_budget
-        self._ended = ended
-        self._bodies = bodies
-        self._log = log
+        self.loop_budget = core.loop_budget
+        self._ended = sockets.hangup.ended
+        self._bodies = sockets.pump
+        self._log = core.log.of("relay")
         self._relay_log = relay_log
         # The numbers of the pool (KIP-72) at the last look.
+        pool_bytes = core.config.relay_pool_bytes
         self._pool = PoolRecord(pool_bytes, 0, 0, 0.0, 0, 0.0) if pool_bytes else None
-        self._on_died = on_died
+        self._on_died: Callable[[int], None]
         self._pace = LinePace()
         self._relays: dict[int, NativeRelay] = {}
         self._open_frames: dict[NativeRelay, None] = {}
@@ -472,8 +463,9 @@ class NativeEngine:
         """Return what is wrong with a thread that stands still; None if all go round."""
         return self._stuck
 
-    def start(self) -> None:
-        """Start the threads; raises OSError or ValueError."""
+    def start(self, on_died: Callable[[int], None]) -> None:
+        """Start the threads; raises OSError or ValueError. `on_died` gets the number of one that has ended."""
+        self._on_died = on_died
         self.pairs = self._make_pairs()
         self._running = True
         self.loop.add_reader(self.pairs.event_fd, self.dispatch)

@@ -101,35 +101,25 @@ class WatchLimits:
         self,
         direct: AsyncSemaphore,
         counters: Counters,
+        settings: WatchSettings,
         *,
         window_bytes: int,
-        enabled: bool,
-        max_pause_seconds: float,
-        longest_hold_seconds: float,
+        max_pause_seconds: float = LONGEST_PAUSE_SECONDS,
         recorder: "Recorder | None" = None,
     ) -> None:
         self.direct = direct
         self.counters = counters
         self.window_bytes = window_bytes
-        self.enabled = enabled
         self.max_pause_seconds = max_pause_seconds
-        self.longest_hold_seconds = longest_hold_seconds
         self.held_bytes = 0
         self.recorder = recorder
+        self.apply(settings)
 
     @classmethod
     def of(cls, core: Core, direct: AsyncSemaphore, recorder: "Recorder | None") -> Self:
         """Return the limits of a configuration."""
-        settings = WatchSettings.of(core.config)
-        return cls(
-            direct,
-            core.counters,
-            window_bytes=core.config.relay_buffer_bytes,
-            enabled=settings.enabled,
-            max_pause_seconds=LONGEST_PAUSE_SECONDS,
-            longest_hold_seconds=settings.longest_hold_seconds,
-            recorder=recorder,
-        )
+        settings, window_bytes = WatchSettings.of(core.config), core.config.relay_buffer_bytes
+        return cls(direct, core.counters, settings, window_bytes=window_bytes, recorder=recorder)
 
     def apply(self, settings: WatchSettings) -> None:
         """Apply other settings."""

@@ -7,6 +7,7 @@ disk, and at the end all permits, all space, all files and all reads are given b
 import asyncio
 import errno
 import io
+import math
 from collections.abc import Callable
 
 from hypothesis import given, settings
@@ -21,9 +22,10 @@ from proxy.net.spill.body import ListReader, SpillableBody
 from proxy.net.spill.judge import SWEEP_SECONDS
 from proxy.net.spill.read_back import DiskRead
 from proxy.net.spill.space import SpillSpace
-from proxy.net.spill.spill import BURST_SECONDS, ListSpill
+from proxy.net.spill.spill import BURST_SECONDS, ListSpill, SpillSettings
 from proxy.requests.topic_lists.bodies import LeavingBody, PagedBody
 from tests.support.brokers.answers import answer_of
+from tests.support.cores import core_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import VirtualLoop, run_virtual
 from tests.support.proxies.counted import counted
@@ -87,15 +89,14 @@ class World:
     """Lists for one reader and a list for several, over a disk whose answers a test gives."""
 
     def __init__(self) -> None:
-        loop = asyncio.get_running_loop()
         self.counters, self.disk = Counters(), FakeDisk()
         self.writers, self.readers = StandingWorkers(), StandingWorkers()
         self.space = SpillSpace(3 * MIB, 3, self.counters)
         self.direct = AsyncSemaphore("direct", 10 * MIB, max_queue=0, timeout_seconds=10**6, clock=ManualClock())
         log = open_log("error", "json", io.BytesIO())
-        self.spill = ListSpill(
-            loop, self.disk, self.space, lambda: self.direct.short, self.counters, log, self.writers, self.readers
-        )
+        core, workers = core_of(counters=self.counters, log=log), (self.writers, self.readers)
+        self.spill = ListSpill(core, self.disk, self.space, lambda: self.direct.short, *workers)
+        self.spill.apply(SpillSettings(3 * MIB, self.space.key_cap_percent, math.inf))
         self.lists: list[tuple[SpillableBody, Permit, list[Reader]]] = []
         for number in range(LISTS):
             answer = answer_of(SLAB_BYTES * (number + 1) + 4567)

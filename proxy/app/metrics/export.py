@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from proxy.app.metrics.counters import OTLP_EXPORTS
 from proxy.app.metrics.otel_settings import OtelSettings
@@ -22,31 +22,26 @@ from proxy.core.secrets import masked
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import in_thread
 
+if TYPE_CHECKING:
+    from proxy.app.metrics.otlp import OtlpSender
+
 # Time limit of the last export at shutdown: the collector may have gone for good.
 FLUSH_SECONDS: Final = 2.0
 SECONDS_BETWEEN_LINES: Final = 60.0
 
 
-class Sender(Protocol):
-    """The sender of readings, called in a thread (`proxy.app.metrics.otlp.OtlpSender`)."""
-
-    def send(self, readings: Sequence[Reading], at_ns: int) -> str | None:
-        """Send the readings of the moment `at_ns` (Unix nanoseconds); return the reason if that failed."""
-
-    def close(self) -> None:
-        """Stop a send under way; any thread may call it."""
-
-
 class OtlpExport:
     """The periodic exports of a proxy, from `start` to `close`; the sending thread calls `make` once."""
 
-    def __init__(self, settings: OtelSettings, counters: Counters, log: Logger, make: Callable[[], Sender]) -> None:
+    def __init__(
+        self, settings: OtelSettings, counters: Counters, log: Logger, make: "Callable[[], OtlpSender]"
+    ) -> None:
         self._settings = settings
         self._counters = counters
         self._results = counters[OTLP_EXPORTS]
         self._log = log
         self._make = make
-        self._sender: Sender | None = None
+        self._sender: OtlpSender | None = None
         self._busy = False
         self._closing = asyncio.Event()
         self._failing_since_line = 0
@@ -125,7 +120,7 @@ class OtlpExport:
 def make_export(settings: OtelSettings, cluster: str, counters: Counters, log: Logger) -> OtlpExport:
     """Make the export; the caller starts it."""
 
-    def make() -> Sender:
+    def make() -> "OtlpSender":
         from proxy.app.metrics.otlp import OtlpSender
 
         return OtlpSender(cluster, round(counters.created * 1e9), settings.temporality)

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple, Self
 from limiter.permit import Permit
 from proxy.config.config import Config
 from proxy.config.core import Core
-from proxy.core.counters import Counters, counter_by
+from proxy.core.counters import counter_by
 from proxy.core.descriptors import descriptor_limit
-from proxy.core.log import LinePace, Logger
+from proxy.core.log import LinePace
 from proxy.net.spill.body import ListInMemory, SpillableBody
 from proxy.net.spill.directory import open_directory
 from proxy.net.spill.disk import DirectoryDisk
@@ -72,24 +72,22 @@ class ListSpill:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         disk: DirectoryDisk,
         space: SpillSpace,
         short: Callable[[], bool],
-        counters: Counters,
-        log: Logger,
         writers: WorkerThreads,
         readers: WorkerThreads,
-        patience_seconds: float = math.inf,
     ) -> None:
+        loop, counters = core.loop, core.counters
         self.space = space
         space.moves = False
-        self._patience_seconds = patience_seconds
+        self._patience_seconds = SpillSettings.of(core.config).patience_seconds
         self._loop = loop
         self._disk = disk
         self._short = short
         self._counters = counters
-        self._log = log
+        self._log = core.log.of("net")
         self._workers = (writers, readers)
         self._judge = SpillJudge()
         self._read_back = ReadBack(loop, readers, counters, self._read_failed)
@@ -302,5 +300,4 @@ def make_spill(core: Core, space: SpillSpace, short: Callable[[], bool]) -> List
     # Threads that write also close. Readers never wait for either.
     writers = WorkerThreads(loop, MOVES_AT_ONCE, "list-writer")
     readers = WorkerThreads(loop, READERS, "list-reader")
-    patience = SpillSettings.of(core.config).patience_seconds
-    return ListSpill(loop, disk, space, short, core.counters, core.log.of("net"), writers, readers, patience)
+    return ListSpill(core, disk, space, short, writers, readers)

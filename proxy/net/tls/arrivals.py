@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Final
 from limiter.fair_line import Entry, FairLine
 from limiter.sites import path_of
 from protocol.proxy_header import ProxyHeader
+from proxy.config.core import Core
 from proxy.core.addresses import host_network
-from proxy.core.counters import Counters, gauge
+from proxy.core.counters import gauge
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import LinePace, Logger
 from proxy.core.tasks import TaskScope, call_each
@@ -104,7 +105,7 @@ class Arrival:
 
 
 class Arrivals:
-    """Do handshakes with at most `places` clients at once, in turns by address.
+    """Do handshakes with at most `maxConcurrentTlsHandshakes` clients at once, in turns by address.
 
     `make_protocol` makes the client's endpoint after the handshake; `on_ended` is called with the cause when a
     connection has ended before that.
@@ -112,27 +113,25 @@ class Arrivals:
 
     def __init__(
         self,
-        loop: asyncio.AbstractEventLoop,
+        core: Core,
         shared: TlsShared,
         current: Callable[[], "TlsConfig"],
-        places: int,
         make_protocol: Callable[[Arrival], asyncio.BufferedProtocol],
         on_ended: Callable[[Arrival, DisconnectCause], None],
-        counters: Counters,
         log: Logger,
     ) -> None:
-        self._loop = loop
+        self._loop = core.loop
         self._shared = shared
         self._current = current
         self._make_protocol = make_protocol
         self._on_ended = on_ended
-        self._counters = counters
+        self._counters = core.counters
         self._log = log
         self._pace = LinePace()
         # By file descriptor: clients without a place, whether their ClientHello is whole or not.
         self._watched: dict[int, Arrival] = {}
         self._queue: FairLine[Entry[Arrival]] = FairLine()
-        self._places: Places[Arrival] = Places(places)
+        self._places: Places[Arrival] = Places(core.config.max_concurrent_tls_handshakes)
         self._first_steps: set[Arrival] = set()
         self._peeked = bytearray(MOST_HELLO_BYTES)
         self._counted = (0, 0)
@@ -142,7 +141,7 @@ class Arrivals:
         self._timer: asyncio.TimerHandle | None = None
         self._scope = TaskScope(self._crashed)
         self._epoll = select.epoll()
-        loop.add_reader(self._epoll.fileno(), self._dispatch)
+        core.loop.add_reader(self._epoll.fileno(), self._dispatch)
 
     def __len__(self) -> int:
         return len(self._watched) + len(self._places)

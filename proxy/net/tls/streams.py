@@ -75,14 +75,13 @@ class TlsStreams:
         buffers: SharedReadBuffer,
         current: Callable[[], "TlsConfig"],
     ) -> None:
-        loop, counters, places = core.loop, core.counters, core.config.max_concurrent_tls_handshakes
-        log = self._log = core.log.of("net")
-        self._loop = loop
+        self._log = core.log.of("net")
+        self._loop = core.loop
         self._buffers = buffers
-        self._counters = counters
+        self._counters = core.counters
         self._pace = LinePace()
         self._accepting: dict[Arrival, _Accepting] = {}
-        self._arrivals = Arrivals(loop, shared, current, places, self._made, self._ended, counters, log)
+        self._arrivals = Arrivals(core, shared, current, self._made, self._ended, self._log)
 
     async def accept(
         self, sock: socket.socket, address: str, until: float, factory: Callable[[], asyncio.Protocol]

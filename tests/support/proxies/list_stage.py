@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Hashable
 from dataclasses import dataclass
 from itertools import count
+from types import SimpleNamespace
 from typing import Any, cast
 
 from protocol import commands
@@ -251,19 +252,10 @@ class ListStage:
             log,
             authentication=False,
         )
-        self.pool = BrokerPool(
-            loop,
-            MemoryDialer(self),  # type: ignore[arg-type]
-            self._check,
-            SharedReadBuffer(),
-            self.hangup,
-            self.loop_budget,
-            self.counters,
-            log,
-            pool_limits,
-            connect_frames,
-            self.choice,
-        )
+        sockets: Any = SimpleNamespace(shared=SharedReadBuffer(), hangup=self.hangup)
+        dialer: Any = MemoryDialer(self)
+        self.pool = BrokerPool(core, sockets, dialer, self._check, connect_frames, self.choice)
+        self.pool.apply(pool_limits)
         self.service = TopicListService(core, memory, side_of(self.choice, self.pool), self.pump, reports)
         self.events = CheckedSink(keep=True)
         self.recorder = Recorder(

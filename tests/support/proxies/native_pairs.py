@@ -7,21 +7,23 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from io import BytesIO
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from limiter.semaphore import AsyncSemaphore
 from proxy.core.counters import Counters
 from proxy.core.errors import DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from proxy.net.pump import Pump
 from proxy.relay.engine import RelayOrder
 from proxy.relay.native_api import EventTuple, PairEnd, PairEvent
 from proxy.relay.native_engine import NativeEngine, NativeRelay
 from proxy.relay.relay_log import RelayLog
 from proxy.relay.topic_slots import TopicSlots
-from proxy.relay.watch_limits import WatchLimits
+from proxy.relay.watch_limits import WatchLimits, WatchSettings
 from proxy.telemetry.events.recorder import RequestOrigin
+from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.loops.loops import run_virtual
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
@@ -269,30 +271,18 @@ async def bench(**settings: float) -> AsyncIterator[Bench]:
     limits = WatchLimits(
         direct,
         counters,
+        WatchSettings(True, HOLD_SECONDS),
         window_bytes=WINDOW,
-        enabled=True,
         max_pause_seconds=settings.get("max_pause_seconds", PAUSE_SECONDS),
-        longest_hold_seconds=HOLD_SECONDS,
     )
     pairs, bodies, file = FakePairs(), FakeBodies(), BytesIO()
     log = open_log("debug", "json", file)
     async with hangup_watcher() as watcher:
-        budget = LoopBudget(loop, loop.time)
-        engine = NativeEngine(
-            loop,
-            lambda: cast(Any, pairs),
-            budget,
-            counters,
-            limits,
-            watcher.ended,
-            bodies,
-            log,
-            lambda _: None,
-            TopicSlots(loop.time, cast(Any, None)),
-            RelayLog(log, loop.time, 0),
-            0,
-        )
-        engine.start()
+        core = core_of(counters=counters, log=log, clock=loop.time, config=configured(relayMemoryPoolMB=-1))
+        sockets: Any = SimpleNamespace(hangup=watcher, pump=bodies)
+        slots, relay_log = TopicSlots(loop.time, cast(Any, None)), RelayLog(log, loop.time, 0)
+        engine = NativeEngine(core, sockets, lambda: cast(Any, pairs), limits, slots, relay_log)
+        engine.start(lambda _: None)
         at = Bench(engine, pairs, limits, counters, file, bodies)
         try:
             yield at

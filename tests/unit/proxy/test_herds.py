@@ -24,7 +24,6 @@ from proxy.brokers.discovery import Brokers, BrokerSettings
 from proxy.brokers.members import BrokerMembers
 from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
-from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, CredentialsUnavailable
 from proxy.core.log import open_log
 from proxy.core.loop_budget import LoopBudget
@@ -32,6 +31,7 @@ from proxy.core.tasks import TaskScope
 from proxy.telemetry.events.topic_watch import SECONDS_UNTIL_KEPT, TopicWatch
 from proxy.web.forward.upstreams import LONGEST_PAUSE_SECONDS, Upstreams
 from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import run_without_sockets
 from tests.unit.eventlog.parts import BOOT, MIB, MemoryStore, encode, tee
@@ -104,10 +104,10 @@ def test_names_of_brokers_that_are_all_down_are_asked_for_by_a_fleet_out_of_step
         return [BROKER.host]
 
     async def one() -> None:
-        loop, counters = asyncio.get_running_loop(), Counters()
-        names = CachingResolver(loop, 30.0, 1, crashed, budget(), ask)
+        core = core_of()
+        names = CachingResolver(core.loop, 30.0, 1, crashed, budget(), ask)
         settings = BrokerSettings((("brokers.example", 6650),), False, 30.0)
-        brokers = Brokers(loop, settings, names, cast(Any, Nobody()), counters, open_log("error"), budget())
+        brokers = Brokers(core, settings, names, cast(Any, Nobody()))
         brokers.start()
         brokers.failed(BrokerAddress("brokers.example", 6650), "refused", answers_tcp=False)
         await asyncio.sleep(40)

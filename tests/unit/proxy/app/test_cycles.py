@@ -31,15 +31,9 @@ class Collector:
     def left(self, count: int) -> None:
         self.frozen -= count
 
-    def collect(self) -> int:
-        self.walked.append(self.fresh)
-        return 0
-
-    def freeze(self) -> None:
+    def collect(self, everything: bool) -> None:
+        self.walked.append(self.fresh + self.frozen * everything)
         self.frozen, self.fresh = self.frozen + self.fresh, 0
-
-    def unfreeze(self) -> None:
-        self.frozen, self.fresh = 0, self.frozen + self.fresh
 
 
 class Stage:
@@ -55,7 +49,7 @@ class Stage:
         self.disconnects = counters[DISCONNECTS]
         requests: Any = SimpleNamespace(topic_lists=SimpleNamespace(groups=SimpleNamespace(registry=self.lists)))
         sockets: Any = self.sockets
-        self.cycles = CycleCollection(sockets, self.sessions, counters, requests, 0.0, self.collector)
+        self.cycles = CycleCollection(sockets, self.sessions, counters, requests, 0.0, self.collector.collect)
 
     def come(self, count: int) -> None:
         begin = next(reversed(self.sessions), -1) + 1

@@ -14,9 +14,8 @@ from proxy.brokers.resolver import CachingResolver
 from proxy.brokers.target import BrokerAddress
 from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnavailable, BrokerUnreachable, NoSocket
-from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from tests.support.brokers.played import crash
+from tests.support.cores import core_of
 from tests.support.loops.loops import virtually
 from tests.support.proxies.counted import counted_by
 
@@ -35,11 +34,10 @@ class Street:
         self.looks: list[tuple[float, str]] = []
         self.counters = Counters()
         self.resolved: dict[str, list[str]] = {}
-        budget = LoopBudget(self.loop, self.loop.time)
-        names = CachingResolver(self.loop, 30.0, 1, crash, budget, self._ask)
+        core = core_of(counters=self.counters, clock=self.loop.time)
+        names = CachingResolver(self.loop, 30.0, 1, crash, core.loop_budget, self._ask)
         settings = BrokerSettings(tuple((host, 6650) for host in hosts), False, 30.0, idle_seconds=idle)
-        counters, log = self.counters, open_log("error")
-        self.brokers = Brokers(self.loop, settings, names, cast(Any, self), counters, log, budget)
+        self.brokers = Brokers(core, settings, names, cast(Any, self))
 
     async def open(self, broker: BrokerAddress, addresses: Sequence[str], seconds: float) -> socket.socket:
         """Stand in for the dialer."""

@@ -16,8 +16,9 @@ from proxy.brokers.target import BrokerAddress, TargetValidator
 from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, TargetInactive, TargetRefused, TargetUnknown
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from tests.support.brokers.played import crash
+from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.loops.loops import virtually
 from tests.support.proxies.counted import counted, counted_by
 
@@ -36,17 +37,17 @@ class Town:
         self.names: dict[str, list[str]] = {SERVICE: ["10.0.0.1", "10.0.0.2"]}
         self.asked: list[str] = []
         settings = BrokerSettings(((SERVICE, 6650), ("10.9.9.9", 6651)), False, TTL)
-        budget = LoopBudget(self.loop, self.loop.time)
+        config = configured(checkActiveBrokers=str(only_configured).lower())
+        core = core_of(config=config, counters=self.counters, log=log, clock=self.loop.time)
+        budget = core.loop_budget
         own = CachingResolver(self.loop, TTL, 1, crash, budget, self._ask, stale_serves=not withholds)
         self.clients_names = CachingResolver(self.loop, TTL, 3, crash, budget, self._ask_for_client)
         self.validator = TargetValidator(["*"], ["*"], ["6650", "6651"], self.clients_names, link_local=False)
-        brokers = Brokers(self.loop, settings, own, cast(Any, None), self.counters, log, budget)
+        brokers = Brokers(core, settings, own, cast(Any, None))
         self.known = KnownBrokers(self.loop.time) if withholds else None
         self.brokers = brokers
-        self.gate = TargetGate(
-            self.loop, brokers, self.validator, self.counters, log, self.known, None,
-            only_configured=only_configured, is_given=(SERVICE, "named.example", "10.9.9.9").__contains__,
-        )  # fmt: skip
+        is_given = (SERVICE, "named.example", "10.9.9.9").__contains__
+        self.gate = TargetGate(core, brokers, self.validator, self.known, None, is_given)
 
     async def reaches(self, host: str, port: int = 6650) -> list[str]:
         """Return the addresses at which a client may be connected."""

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import pytest
@@ -22,13 +23,13 @@ from proxy.brokers.target import BrokerAddress, CheckedTarget
 from proxy.core.counters import Counters
 from proxy.core.errors import BrokerUnreachable, ConnectionClosed, DisconnectCause
 from proxy.core.log import open_log
-from proxy.core.loop_budget import LoopBudget
 from proxy.core.task_turns import TASKS_PER_TURN
 from proxy.net.transport import SharedReadBuffer
 from tests.support.brokers.one_broker import OneBroker
 from tests.support.brokers.played import feed
 from tests.support.brokers.raw_broker import CONNECTED
 from tests.support.clients.list_clients import turns
+from tests.support.cores import core_of
 from tests.support.loops.loops import most_in_an_iteration, virtually
 from tests.support.sockets.endpoints import hangup_watcher
 from tests.support.sockets.memory_transport import MemoryTransport
@@ -103,8 +104,7 @@ def ask(connection: BrokerConnection) -> int:
 @asynccontextmanager
 async def bench(total: int) -> AsyncIterator[Bench]:
     loop, log, crashes = asyncio.get_running_loop(), open_log("error"), list[BaseException]()
-    budget, dialer = LoopBudget(loop, loop.time), Dialer()
-    counters = Counters(lambda error, _: crashes.append(error))
+    dialer, counters = Dialer(), Counters(lambda error, _: crashes.append(error))
     frames = ConnectFrames(
         loop,
         Plain(lambda: None),
@@ -119,8 +119,11 @@ async def bench(total: int) -> AsyncIterator[Bench]:
 
     async with hangup_watcher() as hangup:
         limits = PoolLimits(per_key=2, total=total, clocks=CLOCKS)
-        side = (cast(Any, dialer), check, SharedReadBuffer(), hangup, budget, counters, log, limits, frames)
-        on = Bench(BrokerPool(loop, *side, OneBroker(BROKER)), dialer, crashes)
+        core = core_of(counters=counters, log=log, clock=loop.time)
+        budget, sockets = core.loop_budget, SimpleNamespace(shared=SharedReadBuffer(), hangup=hangup)
+        pool = BrokerPool(core, cast(Any, sockets), cast(Any, dialer), check, frames, OneBroker(BROKER))
+        pool.apply(limits)
+        on = Bench(pool, dialer, crashes)
         try:
             yield on
         finally:

@@ -16,6 +16,8 @@ from proxy.net.tls.arrivals import EVENTS_AT_ONCE, Arrival, Arrivals
 from proxy.net.tls.hello import hello_progress
 from proxy.net.tls.shared import TlsShared
 from tests.support.clients.list_clients import turns
+from tests.support.configured import configured
+from tests.support.cores import core_of
 from tests.support.proxies.counted import counted_by
 
 # What no client sends.
@@ -33,7 +35,8 @@ class Waiting:
         now = itertools.count()
         shared = TlsShared(LoopBudget(loop, lambda: look_seconds * next(now)))
         log = open_log("debug", "json", io.BytesIO())
-        self.arrivals = Arrivals(loop, shared, nothing, 1, nothing, self._ended, self.counters, log)
+        core = core_of(config=configured(maxConcurrentTlsHandshakes=1), counters=self.counters)
+        self.arrivals = Arrivals(core, shared, nothing, nothing, self._ended, log)
         self.pairs = [socket.socketpair() for _ in range(count)]
         self.clients: list[Arrival] = []
         for near, _ in self.pairs:

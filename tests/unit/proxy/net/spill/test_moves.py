@@ -21,7 +21,8 @@ from proxy.net.spill.body import ListReader, SpillableBody
 from proxy.net.spill.judge import SWEEP_SECONDS, SpillJudge
 from proxy.net.spill.moves import MOVES_AT_ONCE, STEP_BYTES
 from proxy.net.spill.space import SpillSpace
-from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill
+from proxy.net.spill.spill import BURST_SECONDS, HANG_SECONDS, ListSpill, SpillSettings
+from tests.support.cores import core_of
 from tests.support.loops.clock import ManualClock
 from tests.support.loops.loops import virtual
 from tests.support.proxies.counted import counted, counted_by
@@ -66,17 +67,10 @@ class Stage:
         self.direct = AsyncSemaphore("direct", 3 * LIST_BYTES, max_queue=0, timeout_seconds=1000, clock=ManualClock())
         self._file = io.BytesIO()
         log = open_log("info", "json", self._file)
-        self.spill = ListSpill(
-            self.loop,
-            self.disk,
-            self.space,
-            lambda: self.direct.short,
-            self.counters,
-            log,
-            self.writers,
-            self.readers,
-            patience_seconds,
-        )
+        core = core_of(counters=self.counters, log=log)
+        workers = self.writers, self.readers
+        self.spill = ListSpill(core, self.disk, self.space, lambda: self.direct.short, *workers)
+        self.spill.apply(SpillSettings(limit, self.space.key_cap_percent, patience_seconds))
         self.bodies: list[SpillableBody] = []
         self.permits: list[Permit] = []
         self.waiters: list[Any] = []
