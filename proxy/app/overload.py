@@ -125,7 +125,6 @@ class OverloadSwitch:
 
     def _watch(self, config: Config, settings: "OverloadSettings") -> "SignalWatch":
         from proxy.overload.machine_memory import MachineMemory
-        from proxy.overload.own_memory import OwnMemory
         from proxy.overload.report import ThrottleReport
         from proxy.overload.signal_watch import SignalWatch
 
@@ -134,9 +133,8 @@ class OverloadSwitch:
             socket_bytes=lambda: sum(self._engines.weighed),
             paths=self.memory_paths,
         )
-        memory = OwnMemory(machine, self.owners, self._core.clock)
         report = ThrottleReport(self._core.log.of("overload"), _record(self._recorder))
-        return SignalWatch(settings, memory, _questions(config, self._side), self.counters, report)
+        return SignalWatch(settings, machine, self.owners, _questions(config, self._side), self.counters, report)
 
     def owners(self) -> "OwnerBytes":
         """Return whose bytes the memory of relays and lists holds."""

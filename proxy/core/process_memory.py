@@ -12,6 +12,9 @@ from pathlib import Path
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # cgroup v1 writes "no limit" as the largest multiple of the page size; anything near it means the same.
 _NO_LIMIT_V1 = 1 << 62
+LIMIT_V1 = "memory.limit_in_bytes"
+# A controller, which is also the name of its tree below the mount point, and the file that has the limit.
+_LIMITS = (("", "memory.max"), ("memory", LIMIT_V1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +43,18 @@ def container_limit_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:
 
     Return None if there is no limit.
     """
-    groups = parse_cgroups(read_text(paths.process / "cgroup"))
-    limits: list[int | None] = []
-    if "" in groups:
-        limits += map(parse_limit, texts_upwards(paths.cgroups, groups[""], "memory.max"))
-    if "memory" in groups:
-        limits += map(parse_limit, texts_upwards(paths.cgroups / "memory", groups["memory"], "memory.limit_in_bytes"))
+    limits = (parse_limit(read_text(place / name)) for name, places in memory_groups(paths) for place in places)
     return min((limit for limit in limits if limit is not None), default=None)
+
+
+def memory_groups(paths: MemoryPaths) -> list[tuple[str, list[Path]]]:
+    """Return, for cgroup v2 and v1, the name of the file with a limit and the groups upwards, this process's first."""
+    groups = parse_cgroups(read_text(paths.process / "cgroup"))
+    return [
+        (name, directories_upwards(paths.cgroups / controller, groups[controller]))
+        for controller, name in _LIMITS
+        if controller in groups
+    ]
 
 
 def machine_memory_bytes(paths: MemoryPaths = SYSTEM_PATHS) -> int | None:

@@ -21,15 +21,15 @@ class NoThread(OSError):
     """A call did not run, because no thread could be started for it: RLIMIT_NPROC, pids.max, or no memory."""
 
 
-async def in_thread(function: Callable[[], T], name: str, seconds: float | None) -> T:
+async def in_thread(function: Callable[[], T], name: str, seconds: float | None, most: int = MOST_OF_A_NAME) -> T:
     """Call `function` in a thread of its own and raise its exception, or TimeoutError after `seconds` (None: never).
 
-    Raise NoThread if no thread can be started, and TimeoutError at once if too many of that name have not come back.
+    Raise NoThread if no thread can be started, and TimeoutError at once if `most` of that name have not come back.
 
     Nothing waits for the thread after a timeout: a thread of a pool would delay the exit of the process.
     """
-    if seconds is not None and sum(each.name == name for each in threading.enumerate()) >= MOST_OF_A_NAME:
-        raise TimeoutError(f"{MOST_OF_A_NAME} threads ({name}) have not come back")
+    if seconds is not None and sum(each.name == name for each in threading.enumerate()) >= most:
+        raise TimeoutError(f"{most} threads ({name}) have not come back")
     loop = asyncio.get_running_loop()
     found: asyncio.Future[T] = loop.create_future()
 
@@ -50,8 +50,12 @@ async def in_thread(function: Callable[[], T], name: str, seconds: float | None)
             loop.call_soon_threadsafe(finish, *result)
 
     start_thread(call, name)
-    async with asyncio.timeout(seconds):
-        return await found
+    try:
+        async with asyncio.timeout(seconds) as patience:
+            return await found
+    except TimeoutError as error:
+        # A function may raise one, too.
+        raise TimeoutError(f"no answer within {seconds:g} s") if patience.expired() else error from None
 
 
 def start_thread(function: Callable[[], None], name: str) -> None:

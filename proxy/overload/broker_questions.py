@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from proxy.brokers.admin_port import AdminPort, AdminRefused, AdminUnavailable
 from proxy.overload.bounds import LARGEST_METRICS_BYTES, LARGEST_STATS_BYTES, MOST_STATS_VALUES
-from proxy.overload.samples import BacklogSample, BrokerSample
+from proxy.overload.samples import BacklogSample
 from proxy.overload.slices import in_slices
 
 METRICS_PATH: Final = "/admin/v2/broker-stats/metrics"
@@ -45,15 +45,15 @@ class BrokerQuestions:
         self.urls = urls
         self._port = port
 
-    async def memory(self, url: str) -> BrokerSample:
-        """Return the memory of the broker at a URL; raise AdminRefused or AdminUnavailable."""
+    async def memory(self, url: str) -> tuple[float, float]:
+        """Return a broker's heap and direct memory as parts of their limits; raise AdminRefused or AdminUnavailable."""
         try:
             body = await self._port.get(url, METRICS_PATH, LARGEST_METRICS_BYTES)
         except AdminRefused:
-            return load_report_sample(await self._port.get(url, LOAD_PATH, LARGEST_STATS_BYTES))
+            return load_report_memory(await self._port.get(url, LOAD_PATH, LARGEST_STATS_BYTES))
         found: dict[bytes, int] = {}
         await in_slices(find_metrics(body, found), 1)
-        return metrics_sample(found)
+        return metrics_memory(found)
 
     async def backlog(self, topic: str, first: str = "") -> tuple[BacklogSample, str]:
         """Return the backlog of a topic, and who told it; the URL `first` is asked first; raise AdminUnavailable."""
@@ -88,17 +88,17 @@ def find_metrics(body: bytes, found: dict[bytes, int]) -> Iterator[None]:
         yield
 
 
-def metrics_sample(found: Mapping[bytes, int]) -> BrokerSample:
-    """Return the memory of a broker from its metrics; raise AdminUnavailable."""
+def metrics_memory(found: Mapping[bytes, int]) -> tuple[float, float]:
+    """Return heap and direct memory from a broker's metrics; raise AdminUnavailable."""
     used, limit = found.get(b"jvm_heap_used"), found.get(b"jvm_max_memory")
     if used is None or not limit:
         raise AdminUnavailable("the statistics have no jvm_heap_used and jvm_max_memory")
     # Without the allocator's figure direct memory is not known: what is reserved says nothing.
-    direct = (found.get(name, 0) for name in (b"brk_default_pool_used", b"jvm_max_direct_memory"))
-    return BrokerSample(used, limit, *direct)
+    direct, most = (found.get(name, 0) for name in (b"brk_default_pool_used", b"jvm_max_direct_memory"))
+    return used / limit, direct / most if most else 0.0
 
 
-def load_report_sample(body: bytes) -> BrokerSample:
+def load_report_memory(body: bytes) -> tuple[float, float]:
     """Return the heap in a load report, whose sizes are MiB; raise AdminUnavailable.
 
     Its direct memory is what is reserved, and the allocator gives nothing back: that says nothing.
@@ -108,7 +108,7 @@ def load_report_sample(body: bytes) -> BrokerSample:
         used, limit = (_number(memory.get(name), MIB) for name in ("usage", "limit"))
         # A limit below a byte is none, too.
         if used is not None and limit:
-            return BrokerSample(used, limit)
+            return used / limit, 0.0
     raise AdminUnavailable("the load report has no memory")
 
 
@@ -148,11 +148,10 @@ class BrokerMemory:
         self.ratio = 0.0
         self._heaps: deque[tuple[float, float]] = deque()
 
-    def take(self, now: float, sample: BrokerSample) -> None:
+    def take(self, now: float, heap: float, direct: float) -> None:
         """Take a sample; of a heap the smallest of the last 15 s counts, which is what collections leave."""
-        self._heaps.append((now, sample.heap_used / sample.heap_limit))
+        self._heaps.append((now, heap))
         # A clock that went back knows nothing of the time after.
         while not now - WINDOW_SECONDS <= self._heaps[0][0] <= now:
             self._heaps.popleft()
-        direct = sample.direct_used / sample.direct_limit if sample.direct_limit > 0 else 0.0
         self.ratio = max(direct, min(heap for _, heap in self._heaps))

@@ -12,22 +12,22 @@ from pathlib import Path
 from typing import Final
 
 from proxy.core.process_memory import (
+    LIMIT_V1,
     PAGE_BYTES,
     SYSTEM_PATHS,
     MemoryPaths,
-    directories_upwards,
-    parse_cgroups,
+    memory_groups,
     parse_limit,
     parse_status_field,
     read_text,
     return_free_pages,
 )
+from proxy.core.threads import in_thread
 from proxy.overload.samples import MemorySample
 
-CGROUP_V2: Final = "cgroup v2"
-CGROUP_V1: Final = "cgroup v1"
-# The controller, which is also the name of the tree below the mount point, and the file that has the limit.
-_VERSIONS: Final = ((CGROUP_V2, "", "memory.max"), (CGROUP_V1, "memory", "memory.limit_in_bytes"))
+READ_SECONDS: Final = 2.0
+# Files of the kernel that never answer hold so many threads and not one for each sample.
+MOST_READS: Final = 4
 
 
 class MachineMemory:
@@ -53,52 +53,54 @@ class MachineMemory:
         self._returned_bytes = 0
         self._has_group = False
 
-    def read(self) -> MemorySample:
+    async def read(self) -> MemorySample:
+        """Return what `look` does, from a thread; raise TimeoutError, too."""
+        return await in_thread(self.look, "overload", READ_SECONDS, MOST_READS)
+
+    async def trim(self) -> None:
+        """Return free pages of the allocator to the system, in a thread."""
+        await in_thread(self.give_back, "overload", READ_SECONDS, MOST_READS)
+
+    def look(self) -> MemorySample:
         """Return memory in use and its limit; raise ValueError, which names the file that cannot be read."""
-        groups, root = parse_cgroups(read_text(self._paths.process / "cgroup")), self._paths.cgroups
-        places = [
-            (source, limit, directories_upwards(root / controller, groups[controller]))
-            for source, controller, limit in _VERSIONS
-            if controller in groups
-        ]
-        sample = next((found for each in places if (found := self._group(*each)) is not None), None)
-        if sample is not None:
+        files = [(place / name, places) for name, places in memory_groups(self._paths) for place in places]
+        limits = [(limit, at) for at, (file, _) in enumerate(files) if (limit := parse_limit(read_text(file)))]
+        if limits:
             self._has_group = True
-        elif self._has_group and not any((place / limit).exists() for _, limit, found in places for place in found):
+            limit, at = min(limits)
+            sample = self._group(limit, *files[at])
+        elif self._has_group and not any(file.exists() for file, _ in files):
             # A limit that was lifted has its files. Without them the machine's memory says nothing about the container.
-            raise ValueError(f"{root}: the limit of the cgroup is gone")
+            raise ValueError(f"{self._paths.cgroups}: the limit of the cgroup is gone")
         else:
             sample = self._machine()
         counted = self._counted_free()
         # Pages that were given back come back when they are used, and then are counted no more.
         self._returned_bytes = min(self._returned_bytes, counted)
-        return sample._replace(free_bytes=counted - self._returned_bytes)
+        # No pause of producers frees what is free.
+        return sample._replace(used_bytes=max(0, sample.used_bytes - (counted - self._returned_bytes)))
 
-    def trim(self) -> None:
+    def give_back(self) -> None:
         """Return free pages of the allocator to the system."""
         return_free_pages()
         self._returned_bytes = self._counted_free()
 
-    def _group(self, source: str, name: str, places: Sequence[Path]) -> MemorySample | None:
-        """Return the memory of the group with the smallest limit; None without a limit."""
-        limits = [
-            (limit, number) for number, place in enumerate(places) if (limit := parse_limit(read_text(place / name)))
-        ]
-        if not limits:
-            return None
-        limit, number = min(limits)
-        place = places[number]
+    def _group(self, limit: int, file: Path, places: Sequence[Path]) -> MemorySample:
+        """Return the memory of the group whose `file` has the limit; `places` are this process's group and upwards."""
+        place, is_v1 = file.parent, file.name == LIMIT_V1
         own = next((each for each in places if (each / "memory.stat").exists()), place)
-        if self._is_sidecar and _is_shared(own):
+        # Processes other than this one, and the one that started it.
+        others = {*(read_text(own / "cgroup.procs") or "").split()} - {str(os.getpid()), str(os.getppid()), "0"}
+        if self._is_sidecar and others:
             return self._process(limit)
         fields = parse_fields(read_text(place / "memory.stat"))
         used, sockets = fields.get("anon"), fields.get("sock", 0)
-        if source == CGROUP_V1:
+        if is_v1:
             used, sockets = fields.get("total_rss", fields.get("rss")), self._socket_bytes()
         if used is None:
             raise ValueError(f"{place / 'memory.stat'}: got no number of anonymous memory")
         high = parse_fields(read_text(place / "memory.events")).get("high", 0)
-        return MemorySample(source, used + sockets, limit, 0, self._stalls(place), high)
+        return MemorySample("cgroup v1" if is_v1 else "cgroup v2", used + sockets, limit, self._stalls(place), high)
 
     def _machine(self) -> MemorySample:
         path = self._paths.process.parent / "meminfo"
@@ -108,7 +110,7 @@ class MachineMemory:
             raise ValueError(f"{path}: got no MemTotal and MemAvailable")
         if self._is_sidecar:
             return self._process(total)
-        return MemorySample("machine", max(0, total - available), total, 0, self._stalls())
+        return MemorySample("machine", max(0, total - available), total, self._stalls())
 
     def _process(self, limit: int) -> MemorySample:
         """Return the memory of this process that is not shared, and its sockets."""
@@ -124,12 +126,6 @@ class MachineMemory:
         """Return the kernel's stall information of a group, else of the machine; None where neither is there."""
         paths = [*(group / "memory.pressure" for group in groups), self._paths.process.parent / "pressure/memory"]
         return next((found for path in paths if (found := stall_percent(read_text(path))) is not None), None)
-
-
-def _is_shared(group: Path) -> bool:
-    """Return whether a process other than this one, and the one that started it, is in a group."""
-    ours = {str(os.getpid()), str(os.getppid()), "0"}
-    return any(pid not in ours for pid in (read_text(group / "cgroup.procs") or "").split())
 
 
 def parse_fields(text: str | None) -> dict[str, int]:

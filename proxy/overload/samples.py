@@ -32,19 +32,19 @@ class Marks(NamedTuple):
 
 
 class OwnerBytes(NamedTuple):
-    """The bytes of known owners: towards brokers, towards clients, topic lists; None: nobody counts them yet.
+    """The bytes of known owners: towards brokers, towards clients, topic lists.
 
     `unread` was received from clients and not read. A pause of producers frees none of it, and adds to it.
     """
 
-    towards_brokers: int | None = None
+    towards_brokers: int = 0
     towards_clients: int = 0
     lists: int = 0
     unread: int = 0
 
 
 class MemorySample(NamedTuple):
-    """Memory that cannot be reclaimed, its limit, and where both were read. `free_bytes`: held free by the allocator.
+    """Memory that cannot be reclaimed and is not free in the allocator, its limit, and where both were read.
 
     `stall_percent` is the kernel's pressure stall information (some avg10), None if there is none; `high_events` counts
     how often the kernel slowed the cgroup down at its `memory.high`.
@@ -53,18 +53,8 @@ class MemorySample(NamedTuple):
     source: str
     used_bytes: int
     limit_bytes: int
-    free_bytes: int = 0
     stall_percent: float | None = None
     high_events: int = 0
-
-
-class BrokerSample(NamedTuple):
-    """The memory of one broker in bytes: heap after collections and direct memory in use, with their limits."""
-
-    heap_used: int
-    heap_limit: int
-    direct_used: int = 0
-    direct_limit: int = 0
 
 
 class BacklogSample(NamedTuple):
@@ -101,10 +91,8 @@ def counted_bytes(used: int, limit: int, owners: OwnerBytes, marks: Marks) -> in
     """Return the memory that the throttle counts: what a pause of producers frees, and of the rest what leaves a share.
 
     Memory of others counts up to 5 points below the low mark. Above that a pause could not bring memory under the low
-    mark: it would free nothing and add receive buffers. Without numbers for brokers all memory counts.
+    mark: it would free nothing and add receive buffers.
     """
-    if owners.towards_brokers is None:
-        return used
     towards_brokers = min(used, max(0, owners.towards_brokers))
     most_of_others = int(max(0.0, marks.low - PRODUCERS_SHARE) * limit)
     return towards_brokers + min(used - towards_brokers, most_of_others)
@@ -119,8 +107,8 @@ class MemoryMonitor:
         self._high_events: int | None = None
 
     def take(self, sample: MemorySample, owners: OwnerBytes) -> Signals:
-        """Return the signal of a sample; the allocator's free bytes are taken off, for no pause frees them."""
-        used = max(0, sample.used_bytes - sample.free_bytes)
+        """Return the signal of a sample."""
+        used = sample.used_bytes
         ratio = counted_bytes(used, sample.limit_bytes, owners, self.marks) / sample.limit_bytes
         stalled = sample.stall_percent is not None and sample.stall_percent >= STALLED_PERCENT
         slowed = self._high_events is not None and sample.high_events > self._high_events
@@ -128,7 +116,7 @@ class MemoryMonitor:
         # Stalls alone say nothing, as a machine may lack memory for others. Limits at memory.high are our own.
         if slowed or (stalled and ratio >= self.marks.low):
             ratio = max(ratio, self.marks.high)
-        known = {**owners._asdict(), "towards_brokers": owners.towards_brokers or 0}
+        known = owners._asdict()
         known["rest"] = max(0, used - sum(known.values()))
         return Signals(ratio, None, sample.source, used, sample.limit_bytes, known)
 

@@ -17,9 +17,9 @@ from proxy.brokers.admin_port import AdminRefused
 from proxy.core.tasks import TaskScope, spread
 from proxy.overload.broker_questions import BrokerMemory, BrokerQuestions
 from proxy.overload.counters import OverloadCounters
-from proxy.overload.own_memory import OwnMemory
+from proxy.overload.machine_memory import MachineMemory
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import BacklogSample, MemoryMonitor, Signals
+from proxy.overload.samples import BacklogSample, MemoryMonitor, OwnerBytes, Signals
 from proxy.overload.settings import OverloadSettings
 
 # The longest pauses between questions: metrics of brokers are large answers.
@@ -35,12 +35,11 @@ V = TypeVar("V")
 
 
 class LastKnown(dict[str, V]):
-    """The last value of each key: kept for some failures in a row, and for some seconds, then not known."""
+    """The last value of each key: kept for some failures in a row, then not known."""
 
-    def __init__(self, failures_kept: int, seconds: float = float("inf")) -> None:
+    def __init__(self, failures_kept: int) -> None:
         super().__init__()
         self._failures_kept = failures_kept
-        self._seconds = seconds
         # When each came, and how often it could not be read since; the oldest first.
         self._came: dict[str, tuple[float, int]] = {}
 
@@ -67,9 +66,9 @@ class LastKnown(dict[str, V]):
         for gone in self.keys() - set(keys):
             self.forget(gone)
 
-    def forget_old(self, now: float) -> None:
-        """Forget the values that came too long ago."""
-        while self._came and now - next(iter(self._came.values()))[0] > self._seconds:
+    def forget_old(self, begin: float) -> None:
+        """Forget the values that came before."""
+        while self._came and next(iter(self._came.values()))[0] < begin:
             self.forget(next(iter(self._came)))
 
 
@@ -79,13 +78,15 @@ class SignalWatch:
     def __init__(
         self,
         settings: OverloadSettings,
-        memory: OwnMemory,
+        memory: MachineMemory,
+        owners: Callable[[], OwnerBytes],
         brokers: BrokerQuestions | None,
         counters: OverloadCounters,
         report: ThrottleReport,
     ) -> None:
         self._settings = settings
         self._memory = memory
+        self._owners = owners
         # None without web services of brokers.
         self._brokers = brokers
         # What the controllers count and tell, too.
@@ -94,7 +95,7 @@ class SignalWatch:
         self._monitor = MemoryMonitor(settings.threshold.marks)
         self._own = LastKnown[Signals](FAILURES_KEPT)
         self._of_brokers = LastKnown[BrokerMemory](FAILURES_KEPT)
-        self.backlogs = LastKnown[BacklogSample](BACKLOG_FAILURES_KEPT, MOST_BACKLOG_AGE)
+        self.backlogs = LastKnown[BacklogSample](BACKLOG_FAILURES_KEPT)
         self._is_refused = False
         # The topics whose backlog is asked for, the one that was asked for longest ago first, and who told it last:
         # other brokers say no, or nothing for seconds.
@@ -102,14 +103,17 @@ class SignalWatch:
         self.signals = Signals()
 
     def apply(self, settings: OverloadSettings) -> None:
-        """Change the settings; what is not watched any more is forgotten: the last value would be an old one later."""
+        """Change the settings; what is not watched any more is forgotten: the last value would be an old one later.
+
+        A look that is under way has the table that was, and what it finds goes with that.
+        """
         self._settings = settings
         self._monitor.marks = settings.threshold.marks
         if not settings.watches_proxy:
             self._monitor = MemoryMonitor(settings.threshold.marks)
-            self._own.keep(())
+            self._own = LastKnown(FAILURES_KEPT)
         if not settings.watches_brokers:
-            self._of_brokers.keep(())
+            self._of_brokers = LastKnown(FAILURES_KEPT)
             self.topics_seen(())
 
     async def sample(self, now: float) -> Signals:
@@ -121,17 +125,14 @@ class SignalWatch:
         return self.signals
 
     async def _own_memory(self, now: float) -> None:
+        known, monitor = self._own, self._monitor
         try:
-            sample = await self._memory.read()
-            if not self._settings.watches_proxy:
-                # The look was under way when a key was changed: what it found would stay for good.
-                return
-            found = self._monitor.take(sample, self._memory.owners())
+            found = monitor.take(await self._memory.read(), self._owners())
         except Exception as error:
-            self._failed(now, "proxy", error, self._own)
+            self._failed(now, "proxy", error, known)
             return
-        self._own.took(now, "", found)
-        if found.proxy_ratio is None or not self._monitor.trim_is_due(found.proxy_ratio):
+        known.took(now, "", found)
+        if found.proxy_ratio is None or not monitor.trim_is_due(found.proxy_ratio):
             return
         self.counters.trims += 1
         try:
@@ -142,51 +143,47 @@ class SignalWatch:
 
     async def ask_brokers(self, now: float) -> None:
         """Ask each broker for its memory."""
-        brokers, settings, failed = self._brokers, self._settings, dict[str, Exception]()
-        if brokers is None or not settings.watches_brokers:
+        brokers, known, failed = self._brokers, self._of_brokers, dict[str, Exception]()
+        if brokers is None or not self._settings.watches_brokers:
             return
         for url in brokers.urls:
             try:
-                sample = await brokers.memory(url)
+                heap, direct = await brokers.memory(url)
             except Exception as error:
                 # The frames of its traceback have the answer, and would be kept until garbage is collected.
                 failed[url] = error.with_traceback(None)
                 continue
-            if not self._settings.watches_brokers:
-                # The question was under way when a key was changed: its answer would stay for good.
-                return
-            memory = self._of_brokers.get(url) or BrokerMemory()
-            memory.take(now, sample)
-            self._of_brokers.took(now, url, memory)
+            memory = known.get(url) or BrokerMemory()
+            memory.take(now, heap, direct)
+            known.took(now, url, memory)
         if len(failed) < len(brokers.urls):
             self._is_refused = False
         elif all(isinstance(error, AdminRefused) for error in failed.values()):
             # Without the rights the brokers' memory is not known, and that is no failure of theirs.
-            self._of_brokers.keep(())
+            known.keep(())
             if not self._is_refused:
                 self._is_refused = True
                 self.report.refused(next(reversed(failed.values())))
             return
         for url, why in failed.items():
-            self._failed(now, "brokers", why, self._of_brokers, url)
+            self._failed(now, "brokers", why, known, url)
 
     async def ask_backlog(self, now: float) -> None:
         """Ask for the backlog of the topic that was asked for longest ago."""
-        self.backlogs.forget_old(now)
+        self.backlogs.forget_old(now - MOST_BACKLOG_AGE)
         brokers, topic = self._brokers, next(iter(self._topics), None)
         if brokers is None or topic is None:
             return
         owner = self._topics[topic] = self._topics.pop(topic)
         try:
             found, owner = await brokers.backlog(topic, owner)
-        except Exception as error:
-            self._failed(now, "backlog", error, self.backlogs, topic)
-            if topic in self._topics:
-                self._topics[topic] = ""
-        else:
             if topic in self._topics:
                 self.backlogs.took(now, topic, found)
-                self._topics[topic] = owner
+        except Exception as error:
+            self._failed(now, "backlog", error, self.backlogs, topic)
+            owner = ""
+        if topic in self._topics:
+            self._topics[topic] = owner
 
     def topics_seen(self, topics: Sequence[str]) -> None:
         """Replace the topics whose backlog is asked for, the largest first."""

@@ -12,7 +12,7 @@ from proxy.brokers.admin_port import AdminPort, AdminRefused, AdminUnavailable
 from proxy.config.credential_parameters import TokenParameters
 from proxy.overload.bounds import LARGEST_METRICS_BYTES
 from proxy.overload.broker_questions import LOAD_PATH, METRICS_PATH, BrokerQuestions
-from proxy.overload.samples import BacklogSample, BrokerSample
+from proxy.overload.samples import BacklogSample
 from tests.support.patience import patient
 from tests.support.proxies.counted import counted, counted_by
 from tests.support.proxies.proxy_under_test import Stage, staged
@@ -28,7 +28,7 @@ METRICS = [{"metrics": {"jvm_heap_used": 5, "jvm_max_memory": 10}}]
 def time_to_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give questions and looks at memory the time of this machine."""
     monkeypatch.setattr("proxy.brokers.admin_port.ANSWER_SECONDS", patient(3.0))
-    monkeypatch.setattr("proxy.overload.own_memory.READ_SECONDS", patient(2.0))
+    monkeypatch.setattr("proxy.overload.machine_memory.READ_SECONDS", patient(2.0))
 
 
 def names(stage: Stage) -> set[str]:
@@ -115,7 +115,7 @@ async def test_the_loop_turns_while_the_metrics_of_a_broker_are_parsed() -> None
         turning = asyncio.get_running_loop().create_task(turn())
         found = await questions(broker).memory(broker.url)
         turning.cancel()
-        assert found == BrokerSample(5, 10, 0, 0)
+        assert found == (0.5, 0.0)
         assert turns >= len(metrics) // 16_384
 
 
@@ -132,7 +132,7 @@ async def test_questions_have_the_credentials_that_are_configured() -> None:
 async def test_broker_that_refuses_its_metrics_is_asked_for_its_load_report() -> None:
     async with fake_web_broker() as broker:
         answering(broker, metrics=403, load_report={"memory": {"usage": 1, "limit": 2}})
-        assert await questions(broker).memory(broker.url) == BrokerSample(1 << 20, 1 << 21, 0, 0)
+        assert await questions(broker).memory(broker.url) == (0.5, 0.0)
         assert [asked.path for asked in broker.asked] == [METRICS_PATH, LOAD_PATH]
         answering(broker, metrics=401, load_report=401)
         with pytest.raises(AdminRefused, match="status 401 for the role"):

@@ -65,7 +65,7 @@ async def pressed(
     Unless its owners are `known`, all memory may be the producers'.
     """
     if not known:
-        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes())
+        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes(towards_brokers=1 << 60))
     monkeypatch.setattr(settings, "SAMPLE_SECONDS", 0.05)
     # No drip but that of a short pause.
     monkeypatch.setattr(settings, "DRIP_SECONDS", 150.0)
@@ -150,7 +150,7 @@ async def test_memory_that_no_producer_holds_pauses_none(tmp_path: Path, monkeyp
         await turns()
         assert paused(stage) == [False]
         # Nobody knows any more whose it is.
-        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes())
+        monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes(towards_brokers=1 << 60))
         stage.change(overloadThrottleEnabled="false")
         stage.change(overloadThrottleEnabled="true")
         await held(stage)

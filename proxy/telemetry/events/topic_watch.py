@@ -58,7 +58,7 @@ class TopicWatch:
             found: Keeping | str = await self._ask()
         except (AdminError, CredentialsUnavailable, OSError) as error:
             # OSError: unreadable certificates, or TimeoutError.
-            found = str(error) or f"no answer within {ASK_SECONDS:g} s"
+            found = str(error)
         self.topic_keeps = found.keeps if isinstance(found, Keeping) else None
         if found != self._last_logged:
             self._last_logged = found

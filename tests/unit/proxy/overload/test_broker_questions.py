@@ -12,11 +12,11 @@ from proxy.overload.broker_questions import (
     BrokerMemory,
     backlog_sample,
     find_metrics,
-    load_report_sample,
-    metrics_sample,
+    load_report_memory,
+    metrics_memory,
     stats_path,
 )
-from proxy.overload.samples import BacklogSample, BrokerSample
+from proxy.overload.samples import BacklogSample
 
 METRICS = {
     "jvm_heap_used": 600, "jvm_max_memory": 1000, "jvm_max_direct_memory": 2000,
@@ -28,21 +28,21 @@ def answer(*entries: object) -> bytes:
     return json.dumps(list(entries)).encode()
 
 
-def broker_sample(body: bytes) -> BrokerSample:
+def broker_memory(body: bytes) -> tuple[float, float]:
     found: dict[bytes, int] = {}
     for _ in find_metrics(body, found):
         pass
-    return metrics_sample(found)
+    return metrics_memory(found)
 
 
 def test_direct_memory_in_use_counts_and_not_what_is_reserved() -> None:
     body = answer({"dimensions": {}, "metrics": {"brk_x": 1}}, {"metrics": METRICS})
-    assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
+    assert broker_memory(body) == (0.6, 0.75)
 
 
 def test_load_report_gives_the_heap_only() -> None:
     body = json.dumps({"memory": {"usage": 1.5, "limit": 4.0}, "directMemory": {"usage": 9, "limit": 10}}).encode()
-    assert load_report_sample(body) == BrokerSample(1_572_864, 4_194_304)
+    assert load_report_memory(body) == (0.375, 0.0)
 
 
 @pytest.mark.threat("garbage-load-statistics")
@@ -60,9 +60,9 @@ def test_load_report_gives_the_heap_only() -> None:
 )  # fmt: skip
 def test_statistics_that_are_garbage_are_an_error_of_ours(body: bytes) -> None:
     with pytest.raises(AdminUnavailable):
-        broker_sample(body)
+        broker_memory(body)
     with pytest.raises(AdminUnavailable):
-        load_report_sample(body)
+        load_report_memory(body)
 
 
 TEXTS = st.text(st.characters(codec="utf-8")) | st.sampled_from(list(METRICS))
@@ -76,7 +76,7 @@ def test_an_answer_is_read_whole_however_it_is_cut(entries: list[object], step: 
     body = json.dumps([*entries, quoted, {"metrics": METRICS}], indent=indent, ensure_ascii=False).encode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("proxy.overload.broker_questions.STEP_BYTES", step)
-        assert broker_sample(body) == BrokerSample(600, 1000, 1500, 2000)
+        assert broker_memory(body) == (0.6, 0.75)
 
 
 @pytest.mark.threat("garbage-load-statistics")
@@ -84,7 +84,7 @@ def test_statistics_of_many_small_values_are_refused_before_they_are_parsed() ->
     many = b"[],"
     body = b'{"backlogSize": 7, "memory": {"usage": 1, "limit": 2}, "x": [%b[]]}' % (many * bounds.MOST_STATS_VALUES)
     assert len(body) < bounds.LARGEST_STATS_BYTES
-    for parse in (backlog_sample, load_report_sample):
+    for parse in (backlog_sample, load_report_memory):
         with pytest.raises(AdminUnavailable, match="more than 32768 values"):
             parse(body)
 
@@ -92,7 +92,7 @@ def test_statistics_of_many_small_values_are_refused_before_they_are_parsed() ->
 @given(st.binary(max_size=200) | st.recursive(st.none() | st.floats() | st.text(), st.lists).map(
     lambda value: json.dumps(value).encode()))  # fmt: skip
 def test_no_answer_raises_anything_else(body: bytes) -> None:
-    for parse in (broker_sample, load_report_sample, backlog_sample):
+    for parse in (broker_memory, load_report_memory, backlog_sample):
         try:
             parse(body)
         except AdminUnavailable:
@@ -108,13 +108,13 @@ def test_backlog_has_a_quota_or_none() -> None:
 def test_heap_counts_as_collections_leave_it() -> None:
     memory, found = BrokerMemory(), []
     for now, heap in enumerate([40, 90, 50, 95]):
-        memory.take(float(now), BrokerSample(heap, 100, 0, 0))
+        memory.take(float(now), heap / 100, 0.0)
         found.append(memory.ratio)
     assert found == [0.4] * 4
     # The collection of second 0 is more than 15 s ago: that of second 2 counts.
-    memory.take(16.0, BrokerSample(90, 100, 0, 0))
+    memory.take(16.0, 0.9, 0.0)
     assert memory.ratio == 0.5
-    memory.take(17.0, BrokerSample(90, 100, 70, 100))
+    memory.take(17.0, 0.9, 0.7)
     assert memory.ratio == 0.7
 
 

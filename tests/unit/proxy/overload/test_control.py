@@ -14,7 +14,7 @@ from proxy.core.log import open_log
 from proxy.overload.control import OverloadControl
 from proxy.overload.counters import OverloadCounters
 from proxy.overload.report import ThrottleReport
-from proxy.overload.samples import OTHER_TOPICS, BacklogSample, BrokerSample, MemorySample, OwnerBytes
+from proxy.overload.samples import OTHER_TOPICS, BacklogSample, MemorySample, OwnerBytes
 from proxy.overload.settings import OverloadSettings
 from proxy.overload.signal_watch import SignalWatch
 from proxy.relay.engine import NOT_PAUSED, Direction, PauseReason, RelaySnapshot
@@ -81,13 +81,15 @@ class FakeRates:
         self.begin = begin
 
 
+# All memory is on its way to brokers.
+ALL = OwnerBytes(towards_brokers=1 << 60)
+
+
 class FakeMemory:
     """The memory of a machine as a test wants it; an exception is raised."""
 
     def __init__(self) -> None:
         self.ratio: float | Exception = 0.1
-
-    owners = OwnerBytes
 
     async def read(self) -> MemorySample:
         if isinstance(self.ratio, Exception):
@@ -103,11 +105,11 @@ class FakeBrokers:
 
     def __init__(self) -> None:
         self.urls = ("one",)
-        self.sample: BrokerSample | Exception = BrokerSample(1, 100, 0, 0)
+        self.sample: tuple[float, float] | Exception = (0.01, 0.0)
         self.topic: BacklogSample | Exception = BacklogSample(0, 0)
         self.asked: list[str] = []
 
-    async def memory(self, url: str) -> BrokerSample:
+    async def memory(self, url: str) -> tuple[float, float]:
         if isinstance(self.sample, Exception):
             raise self.sample
         return self.sample
@@ -133,9 +135,9 @@ class Stage:
         watch: Any = SignalWatch
         control: Any = OverloadControl
         chosen = settings(**keys)
+        signals = watch(chosen, self.memory, lambda: ALL, self.brokers, self.counters, report)
         self.control: OverloadControl = control(
-            asyncio.get_running_loop(), chosen, watch(chosen, self.memory, self.brokers, self.counters, report),
-            lambda: self.relays, self.rates, pick=lambda _: 0,
+            asyncio.get_running_loop(), chosen, signals, lambda: self.relays, self.rates, pick=lambda _: 0
         )  # fmt: skip
 
     @property
@@ -362,10 +364,10 @@ def test_event_of_a_pause_says_whose_memory_is_short_and_how_many_are_paused() -
         stage.memory.ratio = 0.9
         await asyncio.sleep(1)
         stage.relays.append(FakeRelay())
-        stage.brokers.sample = BrokerSample(90, 100, 0, 0)
+        stage.brokers.sample = (0.9, 0.0)
         # The minimum of the brokers' heap counts.
         await asyncio.sleep(20)
-        stage.brokers.sample, stage.memory.ratio = BrokerSample(10, 100, 0, 0), 0.5
+        stage.brokers.sample, stage.memory.ratio = (0.1, 0.0), 0.5
         # The next sample of the brokers comes within 6 s, by its jitter.
         await asyncio.sleep(8)
         assert stage.control.threshold_state == "normal"

@@ -19,7 +19,8 @@ from tests.support.patience import patient
 MARKS = Marks(0.85, 0.75)
 MEMINFO = "MemTotal:  1000 kB\nMemFree: 10 kB\nMemAvailable: 400 kB\n"
 SAMPLE = MemorySample("cgroup v2", 900, 1000)
-NOBODY = OwnerBytes()
+# All memory is on its way to brokers.
+PRODUCERS = OwnerBytes(towards_brokers=1 << 60)
 
 
 def files(root: Path, **texts: str) -> MemoryPaths:
@@ -43,13 +44,13 @@ V2 = {
 
 
 def test_q1_page_cache_is_not_counted(tmp_path: Path) -> None:
-    sample = machine(files(tmp_path, **V2)).read()
+    sample = machine(files(tmp_path, **V2)).look()
     assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("cgroup v2", 340, 1000)
 
 
 def test_smallest_limit_upwards_counts_with_the_memory_of_its_own_group(tmp_path: Path) -> None:
     above = {"cgroup__pod__memory_dot_max": "600\n", "cgroup__pod__memory_dot_stat": "anon 500\n"}
-    sample = machine(files(tmp_path, **V2, **above)).read()
+    sample = machine(files(tmp_path, **V2, **above)).look()
     assert (sample.used_bytes, sample.limit_bytes) == (500, 600)
 
 
@@ -60,20 +61,20 @@ def test_q4_cgroup_v1_charges_no_sockets_so_ours_are_added(tmp_path: Path) -> No
         cgroup__memory__app__memory_dot_stat="cache 900\ntotal_rss 300\n",
         cgroup__memory__app__memory_dot_limit_in_bytes="1000\n",
     )
-    sample = machine(found, sockets=50).read()
+    sample = machine(found, sockets=50).look()
     assert (sample.source, sample.used_bytes) == ("cgroup v1", 350)
 
 
 def test_q4_without_a_limit_the_machine_is_watched(tmp_path: Path) -> None:
     found = files(tmp_path, proc__self__cgroup="0::/\n", proc__meminfo=MEMINFO)
-    sample = machine(found).read()
+    sample = machine(found).look()
     assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("machine", 600 * 1024, 1000 * 1024)
 
 
 def test_q5_sidecar_without_a_group_of_its_own_watches_its_own_process(tmp_path: Path) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     found = files(tmp_path, proc__self__cgroup="0::/\n", proc__meminfo=MEMINFO, proc__self__statm="90 30 10 1 0 1 0\n")
-    sample = machine(found, is_sidecar=True, sockets=5).read()
+    sample = machine(found, is_sidecar=True, sockets=5).look()
     assert (sample.source, sample.used_bytes, sample.limit_bytes) == ("process", 20 * page + 5, 1000 * 1024)
 
 
@@ -83,7 +84,7 @@ def test_q5_sidecar_in_a_shared_group_watches_its_own_process(tmp_path: Path, ot
         tmp_path, **V2, proc__self__statm="90 30 10 1 0 1 0\n",
         cgroup__pod__app__cgroup_dot_procs=f"{os.getpid()}\n{os.getppid()}\n{others}",
     )  # fmt: skip
-    assert machine(found, is_sidecar=True).read().source == source
+    assert machine(found, is_sidecar=True).look().source == source
 
 
 @pytest.mark.parametrize(
@@ -104,22 +105,22 @@ def test_cgroup_file_that_vanishes_is_an_error_with_its_name(tmp_path: Path) -> 
     found = files(tmp_path, **V2)
     (tmp_path / "cgroup/pod/app/memory.stat").unlink()
     with pytest.raises(ValueError, match=r"memory\.stat: got no number"):
-        machine(found).read()
+        machine(found).look()
 
 
 def test_limit_that_vanishes_is_an_error_and_one_that_is_lifted_is_not(tmp_path: Path) -> None:
     own = machine(files(tmp_path, **V2, proc__meminfo=MEMINFO))
-    assert own.read().source == "cgroup v2"
+    assert own.look().source == "cgroup v2"
     limit = tmp_path / "cgroup/pod/app/memory.max"
     limit.write_text("max\n")
-    assert own.read().source == "machine"
+    assert own.look().source == "machine"
     limit.unlink()
     with pytest.raises(ValueError, match="the limit of the cgroup is gone"):
-        own.read()
+        own.look()
 
 
 def test_this_machine_can_be_read() -> None:
-    sample = MachineMemory(is_sidecar=False, socket_bytes=lambda: 0).read()
+    sample = MachineMemory(is_sidecar=False, socket_bytes=lambda: 0).look()
     assert sample.used_bytes > 0
     assert sample.limit_bytes > 0
     assert allocator_free_bytes() >= 0
@@ -143,17 +144,17 @@ marks = Marks(0.85, 0.75)
 monitor = MemoryMonitor(marks)
 throttle = ThresholdThrottle(ThresholdSettings(marks, 5.0, 20.0, 1, True, False), lambda count: 0)
 relay, now = RelaySample(1, False, 0), 0.0
-sample = own.read()
+sample = own.look()
 size = 48 << 20
-limit = int((sample.used_bytes - sample.free_bytes + size) / 0.9)
+limit = int((sample.used_bytes + size) / 0.9)
 meminfo.write_text(f"MemTotal: {limit >> 10} kB\\nMemAvailable: 9 kB\\n")
 
 def look():
     global now
     now += 0.5
-    signals = monitor.take(own.read(), OwnerBytes())
+    signals = monitor.take(own.look(), OwnerBytes(towards_brokers=1 << 60))
     if monitor.trim_is_due(signals.ratio):
-        own.trim()
+        own.give_back()
     for _ in throttle.steps(throttle.begun(), now, signals.ratio, signals.limit_bytes, [relay]):
         pass
     return len(throttle)
@@ -181,15 +182,15 @@ def test_pages_given_back_to_the_system_are_taken_off_once(tmp_path: Path) -> No
     own = MachineMemory(
         is_sidecar=False, socket_bytes=lambda: 0, paths=files(tmp_path, **V2), counted_free=lambda: free
     )
-    assert own.read().free_bytes == 100
+    assert own.look().used_bytes == 240
     free = 90
-    own.trim()
-    assert own.read().free_bytes == 0
+    own.give_back()
+    assert own.look().used_bytes == 340
     # 60 bytes were used again and freed: they are resident.
     free = 30
-    assert own.read().free_bytes == 0
+    assert own.look().used_bytes == 340
     free = 90
-    assert own.read().free_bytes == 60
+    assert own.look().used_bytes == 280
 
 
 # --- what is counted -----------------------------------------------------------------------------
@@ -207,19 +208,19 @@ def test_with_a_lot_held_by_others_producers_keep_a_share_before_they_are_paused
     assert held[0] == 150
 
 
-def test_what_the_allocator_holds_free_is_not_in_use() -> None:
-    assert MemoryMonitor(MARKS).take(SAMPLE._replace(free_bytes=150), NOBODY).proxy_ratio == 0.75
+def test_what_the_allocator_holds_free_is_not_in_use(tmp_path: Path) -> None:
+    assert machine(files(tmp_path, **V2), free=150).look().used_bytes == 190
 
 
 @pytest.mark.parametrize(("stall", "used", "ratio"), [(50.0, 800, 0.85), (50.0, 700, 0.7), (5.0, 800, 0.8)])
 def test_stalls_raise_the_ratio_but_never_alone(stall: float, used: int, ratio: float) -> None:
     sample = SAMPLE._replace(used_bytes=used, stall_percent=stall)
-    assert MemoryMonitor(MARKS).take(sample, NOBODY).proxy_ratio == ratio
+    assert MemoryMonitor(MARKS).take(sample, PRODUCERS).proxy_ratio == ratio
 
 
 def test_memory_high_that_slows_the_group_down_counts_as_the_high_mark() -> None:
     monitor, sample = MemoryMonitor(MARKS), SAMPLE._replace(used_bytes=500, high_events=7)
-    assert [monitor.take(sample._replace(high_events=events), NOBODY).proxy_ratio for events in (7, 8, 8)] == [
+    assert [monitor.take(sample._replace(high_events=events), PRODUCERS).proxy_ratio for events in (7, 8, 8)] == [
         0.5, 0.85, 0.5,
     ]  # fmt: skip
 

@@ -1,28 +1,28 @@
 """Signals in the shell: what is not watched any more, brokers of which one does not answer, and a trim that fails."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 import pytest
 
 from proxy.brokers.admin_port import AdminUnavailable
-from proxy.core.threads import NoThread
-from proxy.overload.own_memory import OneAtATime
-from proxy.overload.samples import BrokerSample, MemorySample
+from proxy.core.process_memory import MemoryPaths
+from proxy.overload.machine_memory import MachineMemory
 from proxy.overload.signal_watch import LastKnown
 from proxy.relay.topic_slots import SlotSample
 from tests.unit.proxy.overload.test_control import ADAPTIVE, THRESHOLD, FakeRelay, Stage, play, settings
 
-FULL = BrokerSample(95, 100, 0, 0)
-NOTHING = MemorySample("test", 0, 1)
+FULL = (0.95, 0.0)
 ONLY_PROXY, ONLY_BROKERS = ({"overloadSignals": each} for each in ("proxy", "brokers"))
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-async def full(url: str) -> BrokerSample:
+async def full(url: str) -> tuple[float, float]:
     return FULL
 
 
@@ -97,7 +97,7 @@ def test_memory_that_is_watched_again_has_no_value_of_long_ago() -> None:
 
 def test_q11_broker_that_does_not_answer_among_others_is_counted_and_told() -> None:
     async def act(stage: Stage) -> None:
-        async def memory(url: str) -> BrokerSample:
+        async def memory(url: str) -> tuple[float, float]:
             if url == "one":
                 raise AdminUnavailable("one: TimeoutError")
             return FULL
@@ -153,9 +153,9 @@ def test_a_broker_that_does_not_answer_keeps_its_last_value_for_five_looks_and_t
     found: list[float | None] = []
 
     async def act(stage: Stage) -> None:
-        answers: dict[str, BrokerSample] = {"one": FULL, "two": FULL._replace(heap_used=10)}
+        answers: dict[str, tuple[float, float]] = {"one": FULL, "two": (0.1, 0.0)}
 
-        async def memory(url: str) -> BrokerSample:
+        async def memory(url: str) -> tuple[float, float]:
             if url == "two":
                 found.append(stage.control.signals.broker_ratio)
             if url not in answers:
@@ -167,7 +167,7 @@ def test_a_broker_that_does_not_answer_keeps_its_last_value_for_five_looks_and_t
         await asyncio.sleep(4)
         del answers["one"]
         await asyncio.sleep(40)
-        answers["one"] = FULL._replace(heap_used=99)
+        answers["one"] = (0.99, 0.0)
         await asyncio.sleep(8)
 
     play([], THRESHOLD, act)
@@ -190,14 +190,14 @@ def test_a_value_is_known_for_some_failures_in_a_row_more() -> None:
 
 
 def test_a_value_of_long_ago_is_not_known() -> None:
-    known = LastKnown[int](2, 300.0)
+    known = LastKnown[int](2)
     for now, key in ((0.0, "a"), (100.0, "b"), (200.0, "a")):
         known.took(now, key, int(now))
-    known.forget_old(399.0)
+    known.forget_old(99.0)
     assert set(known) == {"a", "b"}
     # A clock that goes back makes nothing older.
     known.forget_old(-1e6)
-    known.forget_old(401.0)
+    known.forget_old(101.0)
     assert known == {"a": 200}
 
 
@@ -217,43 +217,29 @@ def test_topics_are_asked_for_in_turn() -> None:
 # --- reads in threads -----------------------------------------------------------------------------
 
 
-async def test_files_that_never_answer_take_one_thread_and_not_one_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("proxy.overload.own_memory.READ_SECONDS", 0.01)
-    reads, goes_on = 0, threading.Event()
-
-    def hangs() -> MemorySample:
-        nonlocal reads
-        reads += 1
-        goes_on.wait()
-        return NOTHING
-
-    now = 0.0
-    reader = OneAtATime(lambda: now)
-    try:
-        for _ in range(10_000):
-            now += 0.01
-            with pytest.raises(TimeoutError, match=r"no answer within|has not ended"):
-                await reader.call(hangs)
-        # After 2, 4, 8 and more times the patience for one read.
-        assert 5 < reads < 15
-    finally:
-        goes_on.set()
+async def test_files_that_never_answer_take_a_few_threads_and_not_one_a_sample(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("proxy.overload.machine_memory.READ_SECONDS", 0.01)
+    before, hangs = threading.active_count(), tmp_path / "cgroup"
+    # Whoever opens it waits for a writer.
+    os.mkfifo(hangs)
+    paths = MemoryPaths(process=tmp_path, cgroups=tmp_path)
+    memory = MachineMemory(is_sidecar=False, socket_bytes=lambda: 0, paths=paths)
+    for _ in range(50):
+        with pytest.raises(TimeoutError, match=r"no answer within 0.01 s|have not come back"):
+            await memory.read()
+    assert threading.active_count() <= before + 8
+    monkeypatch.setattr("proxy.overload.machine_memory.READ_SECONDS", 60.0)
+    # All have the end of the file, and the next one what came instead.
+    os.close(os.open(hangs, os.O_RDWR))
+    hangs.unlink()
     while True:
         try:
-            assert await reader.call(lambda: NOTHING) == NOTHING
+            # The machine's memory, which is not there, is asked for: the look has come to an end.
+            with pytest.raises(ValueError, match="got no MemTotal"):
+                await memory.read()
         except TimeoutError:
             await asyncio.sleep(0.01)
         else:
             return
-
-
-async def test_a_read_for_which_there_is_no_thread_keeps_no_later_one_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_thread(*_: object, **__: object) -> None:
-        raise NoThread(11, "no thread can be started")
-
-    reader = OneAtATime(lambda: 0.0)
-    with monkeypatch.context() as patched:
-        patched.setattr("proxy.core.threads.start_thread", no_thread)
-        with pytest.raises(NoThread):
-            await reader.call(lambda: NOTHING)
-    assert await reader.call(lambda: NOTHING) == NOTHING
