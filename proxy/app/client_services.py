@@ -41,11 +41,12 @@ def request_services(core: Core, memory: ListMemory, pump: Pump, side: BrokerSid
     places = AsyncSemaphore(
         "lookups", core.config.max_concurrent_lookup_requests, max_queue=1, timeout_seconds=0, clock=core.loop
     )
+    keys, shares = memory.fairness_keys, memory.unproven.shares
     return RequestServices(
         core,
         LookupService(core, side, places, _request_bytes(core)),
         TopicListService(core, memory, side, pump, reports),
-        SchemaService(core, side, memory, reports.refusals),
+        SchemaService(core, side, memory.limiter, memory.slabs, keys, shares, reports.refusals),
         reports,
     )
 

@@ -9,14 +9,15 @@ Keys that need a restart keep their value until then.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from proxy.app.lifecycle import Phase
 from proxy.app.metrics.counters import CONFIG_ACCEPTED, CONFIG_RELOADS
 from proxy.config.config import Config, ConfigError
+from proxy.config.core import Core
 from proxy.config.keys.authentication import AuthenticationKeys
 from proxy.config.keys.brokers import TargetKeys
 from proxy.config.keys.key import Key
@@ -27,9 +28,6 @@ from proxy.core.log import Logger
 from proxy.core.tasks import TaskScope
 from proxy.core.threads import NoThread, in_thread
 from proxy.web.admin.reload_report import KeyChange, ReloadReport
-
-if TYPE_CHECKING:
-    from proxy.app.proxy import Proxy
 
 LoadConfig = Callable[[], Config]
 S = TypeVar("S")
@@ -55,7 +53,23 @@ class LivePart(Generic[S]):
             self.apply(settings)
 
 
-def apply(proxy: "Proxy", newer: Config, log: Logger) -> ReloadReport:
+class Reloadable(Protocol):
+    """A proxy as far as a reload sees it."""
+
+    core: Core
+    phase: Phase
+
+    def live_parts(self) -> Iterable[LivePart[Any]]:
+        """Return the parts that a change of live keys reaches, in the order in which they change."""
+
+    def renew_budget(self) -> None:
+        """Compute the worst case of all memory, of which any key may be a part, and log it if it is another."""
+
+    def files_may_have_changed(self) -> None:
+        """Check the files of certificates soon."""
+
+
+def apply(proxy: Reloadable, newer: Config, log: Logger) -> ReloadReport:
     """Apply the dynamic keys of `newer`, log every difference, and return the report.
 
     Raises ConfigError, before any change. A part that fails is an internal error; the other parts are applied anyway.
@@ -98,7 +112,7 @@ class LiveChanges:
     configuration.
     """
 
-    def __init__(self, proxy: "Proxy", log: Logger) -> None:
+    def __init__(self, proxy: Reloadable, log: Logger) -> None:
         self._proxy = proxy
         self._log = log
         # The end of each change that has one, and the configuration before it.
@@ -158,7 +172,7 @@ class Reloader:
     """
 
     def __init__(
-        self, proxy: "Proxy", load: LoadConfig, log: Logger, tell: Callable[[str | None], None] = lambda result: None
+        self, proxy: Reloadable, load: LoadConfig, log: Logger, tell: Callable[[str | None], None] = lambda result: None
     ) -> None:
         self._tell = tell
         self._proxy = proxy

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Final, NamedTuple
 
+from limiter.dual import AsyncDualMemoryLimiter
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
@@ -18,7 +19,7 @@ from protocol.frames import FrameHead
 from protocol.pb import PulsarApi_pb2 as pb
 from protocol.slabs import SlabPool
 from protocol.topic_list import OpaqueAnswer, heap_size
-from proxy.auth.fairness_key import namespace_of
+from proxy.auth.fairness_key import FairnessKeys, namespace_of
 from proxy.brokers.admitted_request import AdmittedRequest
 from proxy.brokers.connection import BrokerConnection
 from proxy.brokers.pool import PoolKey, Purpose
@@ -33,8 +34,7 @@ from proxy.requests.arriving import ArrivingAnswers
 from proxy.requests.client import Client
 from proxy.requests.forwarding import FAILED
 from proxy.requests.places import Slot
-from proxy.requests.reader_shares import AnswerShare
-from proxy.requests.topic_lists.memory import ListMemory
+from proxy.requests.reader_shares import AnswerShare, ReaderShares
 from proxy.requests.validation import check_get_schema
 from proxy.telemetry.refusals import RefusalLog, Stage
 
@@ -124,17 +124,22 @@ class SchemaService:
         self,
         core: Core,
         side: BrokerSide,
-        memory: ListMemory,
+        limiter: AsyncDualMemoryLimiter,
+        slabs: SlabPool,
+        fairness_keys: FairnessKeys,
+        shares: ReaderShares,
         refusals: RefusalLog,
     ) -> None:
         self._loop = core.loop
         self._pool = side.pool
         self._brokers = side.brokers
-        self._limiter, self._slabs = memory.limiter, memory.slabs
+        self._limiter = limiter
+        self._slabs = slabs
         self._counters = core.counters
         self._refusals = refusals
         self._timeout_seconds = core.config.seconds(Config.topic_list_request_timeout_millis)
-        self._fairness_keys, self._shares = memory.fairness_keys, memory.unproven.shares
+        self._fairness_keys = fairness_keys
+        self._shares = shares
         self._clocks: CoarseDeadlines[TaskClock] = CoarseDeadlines(core.loop, TaskClock.run_out)
         # Swept once a second (`proxy.app.proxy`).
         self.arriving = ArrivingAnswers("schema", core.counters[GIVEN_UP])
