@@ -54,7 +54,7 @@ class MachineMemory:
         self._has_group = False
 
     async def read(self) -> MemorySample:
-        """Return what `look` does, from a thread; raise TimeoutError, too."""
+        """Return what `look` does, from a thread; raise TimeoutError and NoThread, too."""
         return await in_thread(self.look, "overload", READ_SECONDS, MOST_READS)
 
     async def trim(self) -> None:

@@ -149,7 +149,7 @@ async def test_memory_that_no_producer_holds_pauses_none(tmp_path: Path, monkeyp
         await passed(producer, SMALL)
         await turns()
         assert paused(stage) == [False]
-        # Nobody knows any more whose it is.
+        # Now all of it is the producers'.
         monkeypatch.setattr(OverloadSwitch, "owners", lambda _: OwnerBytes(towards_brokers=1 << 60))
         stage.change(overloadThrottleEnabled="false")
         stage.change(overloadThrottleEnabled="true")

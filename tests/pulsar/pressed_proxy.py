@@ -43,8 +43,8 @@ class Pressure:
 def _run() -> int:
     directory = Path(sys.argv.pop(1))
     vars(overload)["SYSTEM_PATHS"] = MemoryPaths(directory, directory)
-    nothing = OwnerBytes(towards_brokers=1 << 60)
-    samples.OwnerBytes = lambda **_: nothing  # type: ignore[assignment,misc]
+    producers = OwnerBytes(towards_brokers=1 << 60)
+    samples.OwnerBytes = lambda **_: producers  # type: ignore[assignment,misc]
     return served.run()
 
 
