@@ -19,7 +19,7 @@ from operator import attrgetter
 from limiter.fair_line import Entry, FairLine, Path
 from limiter.ledger import Ledger
 from limiter.permit import AcquireWaiter
-from limiter.sites import path_of, site_path_of
+from limiter.sites import path_of
 
 __all__ = ["QUANTA_PER_LIMIT", "AcquireLine"]
 
@@ -58,7 +58,7 @@ class AcquireLine:
         """Remove an acquire from any place; it costs its key nothing."""
         self._line.remove(waiter)
         self._unpark(waiter.key)
-        if self._aside and not self._line.waiting(site := site_path_of(waiter.key)):
+        if self._aside and not self._line.waiting(site := self._path(waiter.key)[:1]):
             self._aside.pop(site, None)
 
     def next(self) -> AcquireWaiter | None:
@@ -106,7 +106,7 @@ class AcquireLine:
             return
         self._unpark(key)
         if self._aside and not self._ledger.held_by_site(key):
-            site = site_path_of(key)
+            site = self._path(key)[:1]
             if site in self._aside:
                 del self._aside[site]
                 self._line.set_parked(site, parked=False)
@@ -177,7 +177,7 @@ class AcquireLine:
     def _head(self) -> AcquireWaiter | Entry[None] | None:
         """Return the first in turn that is not parked, after parking those before it that may not go."""
         while isinstance(head := self._uncapped(), AcquireWaiter) and self._stands_aside(head.key, head.size):
-            self._set_aside(site_path_of(head.key))
+            self._set_aside(path_of(head.key)[:1])
         return head
 
     def _uncapped(self) -> AcquireWaiter | Entry[None] | None:

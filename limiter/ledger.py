@@ -9,7 +9,7 @@ import sys
 from collections.abc import Hashable
 
 from limiter.permit import Permit
-from limiter.sites import site_of
+from limiter.sites import SiteKey
 
 __all__ = ["MUST_WAIT", "Ledger"]
 
@@ -103,8 +103,7 @@ class Ledger:
 
     def held_by_site(self, key: Hashable) -> int:
         """Return how much all keys of the site of `key` hold, which for most keys is what the key holds."""
-        site = site_of(key)
-        return self.held_by(key) if site is key else self._sites.get(site, 0)
+        return self._sites.get(key.site, 0) if isinstance(key, SiteKey) else self.held_by(key)
 
     @property
     def open_limit(self) -> int:
@@ -115,9 +114,8 @@ class Ledger:
     def _add_to_key(self, key: Hashable, delta: int) -> None:
         self.keyed += delta
         _add(self.holders, key, delta)
-        site = site_of(key)
-        if site is not key:
-            _add(self._sites, site, delta)
+        if isinstance(key, SiteKey):
+            _add(self._sites, key.site, delta)
 
 
 def _add(sums: dict[Hashable, int], key: Hashable, delta: int) -> None:

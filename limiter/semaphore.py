@@ -40,7 +40,7 @@ from limiter.fair_line import FairLine
 from limiter.ledger import MUST_WAIT, Ledger
 from limiter.observer import EventCounter, WaitObserver, waits_of
 from limiter.permit import AcquireWaiter, GrowWaiter, Permit, Waiter, misuse_of
-from limiter.sites import site_of
+from limiter.sites import SiteKey
 from limiter.statistics import LimiterStatistics, WaiterStatistics
 
 __all__ = ["MOST_AT_ONCE", "AsyncSemaphore"]
@@ -280,7 +280,7 @@ class AsyncSemaphore:
 
     def _look_at_site(self, key: Hashable) -> None:
         """Serve who may go now that a newcomer took the turn of its site, or goes first there: no plain key does."""
-        if self._waiting and site_of(key) is not key:
+        if self._waiting and isinstance(key, SiteKey):
             self._serve()
 
     def _serve(self) -> None:

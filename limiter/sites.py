@@ -6,7 +6,7 @@ A network of 64 bits is a key of many users, and a customer may have 65,536 of t
 from collections.abc import Hashable
 from typing import Self
 
-__all__ = ["PathKey", "SiteKey", "path_of", "site_of", "site_path_of"]
+__all__ = ["SiteKey", "path_of", "site_of"]
 
 
 class SiteKey(str):
@@ -23,27 +23,11 @@ class SiteKey(str):
         return key
 
 
-class PathKey(tuple[Hashable, ...]):
-    """A key that is its own path in a `limiter.fair_line`; its site is all but the last step."""
-
-    __slots__ = ()
-
-
 def site_of(key: Hashable) -> Hashable:
     """Return the site of a key, which for most keys is the key."""
-    if isinstance(key, SiteKey):
-        return key.site
-    return key[:-1] if isinstance(key, PathKey) else key
+    return key.site if isinstance(key, SiteKey) else key
 
 
 def path_of(key: Hashable) -> tuple[Hashable, ...]:
     """Return the path of a key in a `limiter.fair_line`: a key that is its own site is alone in it."""
-    if isinstance(key, SiteKey):
-        return key.site, key
-    return key if isinstance(key, PathKey) else (key,)
-
-
-def site_path_of(key: Hashable) -> tuple[Hashable, ...]:
-    """Return the path of a key's site."""
-    path = path_of(key)
-    return path[:-1] or path
+    return (key.site, key) if isinstance(key, SiteKey) else (key,)

@@ -253,7 +253,7 @@ class ClientRequests:
             if held.slot is None:
                 self._reject(command, record)
                 return False
-            held.place = lookups.list_places.try_begin(role_of(client.principal), client.network)
+            held.place = lookups.list_places.try_begin(role_of(client.principal))
             if held.place is not None:
                 self._client.outstanding += 1
                 self._start_list(command, arrived, record, held)
@@ -314,7 +314,7 @@ class ClientRequests:
 
     def _start_waiting_list(self) -> None:
         if self._waiting_lists and self._may_start:
-            place = self._services.lookups.list_places.try_begin(role_of(self._client.principal), self._client.network)
+            place = self._services.lookups.list_places.try_begin(role_of(self._client.principal))
             if place is None:
                 self._await_place(self._waiting_lists[0])
             else:
@@ -345,9 +345,7 @@ class ClientRequests:
         longest = services.topic_lists.queues.limits.request_timeout_seconds
         while True:
             seconds = arrived + longest - services.loop.time()
-            place = await services.lookups.list_places.begin(
-                role_of(self._client.principal), self._client.network, seconds
-            )
+            place = await services.lookups.list_places.begin(role_of(self._client.principal), seconds)
             waiting_lists = self._waiting_lists
             if place is not None or not waiting_lists or waiting_lists[0].arrived <= arrived:
                 break

@@ -7,7 +7,6 @@ from limiter.clock import Clock
 from limiter.errors import PermitAcquireError
 from limiter.permit import Permit
 from limiter.semaphore import AsyncSemaphore
-from limiter.sites import PathKey, site_of
 from proxy.requests.broker_turns import Asker
 
 if TYPE_CHECKING:
@@ -15,9 +14,6 @@ if TYPE_CHECKING:
 
 # This part of the places is kept for lookups and schemas.
 KEPT_OF: Final = 4
-# This part of the places of lists is for networks without a list: two lists of each client would take all of a small
-# limit, until those that stand still end.
-LISTS_KEPT_OF: Final = 2
 # When this part of the limit waits, each connection may let only FEW_WAITING lists wait.
 CROWDED_SHARE: Final = 8
 FEW_WAITING: Final = 1
@@ -61,7 +57,7 @@ class Slot:
 
 
 class ListPlaces:
-    """The places of topic lists that have begun, in turns by role and network, and the number of those that wait.
+    """The places of topic lists that have begun, in turns by role, and the number of those that wait.
 
     A list that waits, for an earlier list of its connection or a place, holds none of `maxConcurrentLookupRequests`:
     otherwise a client that pipelines lists would take the places of all lookups. Lists that wait cost memory: once many
@@ -72,15 +68,7 @@ class ListPlaces:
 
     def __init__(self, limit: int, clock: Clock) -> None:
         self._limit = limit
-        self._begun = AsyncSemaphore(
-            "lists",
-            _share(limit),
-            max_queue=0,
-            timeout_seconds=0,
-            clock=clock,
-            share_by_key=True,
-            kept_of=LISTS_KEPT_OF,
-        )
+        self._begun = AsyncSemaphore("lists", _share(limit), max_queue=0, timeout_seconds=0, clock=clock)
         self.waiting = 0
 
     def set_limit(self, limit: int) -> None:
@@ -103,21 +91,19 @@ class ListPlaces:
         """Return whether so many lists wait that no connection may let many wait."""
         return self.waiting > self._limit // CROWDED_SHARE
 
-    def try_begin(self, role: Hashable, network: str) -> Permit | None:
-        """Return a place for a list; None if there is none, or others wait. The caller releases it."""
-        return self._begun.try_acquire(1, key=_key(role, network))
+    def try_begin(self, role: Hashable) -> Permit | None:
+        """Return a place for a list of `role`; None if there is none, or others wait. The caller releases it."""
+        return self._begun.try_acquire(1, key=role)
 
-    async def begin(self, role: Hashable, network: str, seconds: float) -> Permit | None:
-        """Return a place for a list, or None if none was free in `seconds`. The caller releases it."""
+    async def begin(self, role: Hashable, seconds: float) -> Permit | None:
+        """Return a place for a list of `role`, or None if none was free in `seconds`. The caller releases it."""
+        # Turns cost something: nobody pays for them until a list has to wait.
+        self._begun.set_sharing(True, 100)
         try:
-            return await self._begun.acquire(1, key=_key(role, network), timeout_seconds=seconds)
+            return await self._begun.acquire(1, key=role, timeout_seconds=seconds)
         except PermitAcquireError:
             return None
 
 
 def _share(limit: int) -> int:
     return max(1, limit - limit // KEPT_OF)
-
-
-def _key(role: Hashable, network: str) -> PathKey:
-    return PathKey((role, site_of(network), network))

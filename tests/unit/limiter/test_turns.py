@@ -13,7 +13,7 @@ import pytest
 
 from limiter import AsyncSemaphore, Permit, PermitAcquireTimeout
 from limiter.acquires import QUANTA_PER_LIMIT
-from limiter.sites import PathKey, SiteKey, path_of, site_of
+from limiter.sites import SiteKey, site_of
 from tests.support.loops.clock import ManualClock
 from tests.unit.limiter.harness import books_are_zero, semaphore, settle, start
 
@@ -489,31 +489,6 @@ async def test_a_neighbour_that_passes_takes_the_turn_of_its_site_and_lets_the_n
     assert await served([large, behind]) == 0, "the site has its turn first, and what waits there does not fit"
     assert limiter.try_acquire(210, key=network("site", 2)) is not None
     assert (await served([large]), await served([behind])) == (0, 1), "now it has the turn, and it fits"
-
-
-async def test_keys_inside_a_key_take_turns_there_and_what_is_kept_is_for_those_without(
-    one_place: Storm, keeping: AsyncSemaphore
-) -> None:
-    def inside(outer: str, site: str, number: int = 0) -> PathKey:
-        return PathKey((outer, site, number))
-
-    for number in range(20):
-        await one_place.ask(inside("many", "crowd", number), 1)
-    await one_place.ask(inside("many", "modest"), 1, 1)
-    await one_place.ask(inside("few", "crowd"), 1, 1)
-    await one_place.end()
-    served_paths = [path_of(key) for key in one_place.order]
-    assert [path[0] for path in served_paths[:4]] == ["many", "few", "many", "few"]
-    assert [number for number, path in enumerate(served_paths) if path[1] == "modest"] == [2, 5]
-    for number in range(6):
-        await keeping.acquire(1, key=inside("many", "crowd", number))
-    waits = await start(keeping.acquire(1, key=inside("many", "crowd", 6)))
-    modest = keeping.try_acquire(1, key=inside("many", "modest"))
-    assert modest is not None
-    assert keeping.try_acquire(1, key=inside("few", "crowd")) is not None
-    assert await served([waits]) == 0
-    modest.release()
-    assert await served([waits]) == 0
 
 
 async def test_a_neighbour_that_takes_nothing_of_what_is_kept_goes_before_one_that_stands_aside_and_owes(

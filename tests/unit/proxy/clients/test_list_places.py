@@ -1,4 +1,4 @@
-"""Topic lists wait without a place among the lookups, begin in turns by role and network, in bounded number."""
+"""Topic lists wait without a place among the lookups, begin in turns by principal, and wait only in bounded number."""
 
 import asyncio
 
@@ -46,7 +46,7 @@ async def test_lists_take_at_most_three_quarters_of_the_places() -> None:
     async with desk() as on:
         places = limited(on, 8)
         for number in range(10):
-            on.visitor(address=f"192.0.2.{number}").arrives(lists(number))
+            on.visitor().arrives(lists(number))
         await turns(10)
         assert (on.slots.held, places.held, places.queue_size) == (6, 6, 4)
         open_gate(on)
@@ -67,33 +67,6 @@ async def test_places_are_given_in_turns_by_principal() -> None:
         open_gate(on)
         await turns(100)
         assert on.lists.served.index(12) <= 5
-
-
-async def test_a_newcomer_s_list_begins_while_a_hundred_addresses_of_its_role_stand_still() -> None:
-    async with desk() as on:
-        limited(on, 200)
-        for number in range(100):
-            on.visitor(address=f"192.0.2.{number}").arrives(lists(*range(20)))
-        await turns(200)
-        newcomer = on.visitor(address="198.51.100.1")
-        newcomer.arrives(lists(777))
-        await turns(10)
-        assert 777 in on.lists.served
-        open_gate(on)
-        await turns(3000)
-        assert len(on.lists.served) == 100 * 20 + 1
-
-
-async def test_a_customer_with_many_networks_of_ipv6_has_half_of_the_places() -> None:
-    async with desk() as on:
-        places = limited(on, 40)
-        for number in range(50):
-            on.visitor(address=f"2001:db8:0:{number:x}::1").arrives(lists(number))
-        await turns(20)
-        assert (places.held, places.queue_size) == (15, 35)
-        open_gate(on)
-        await turns(100)
-        assert sorted(on.lists.served) == list(range(50))
 
 
 async def test_a_list_whose_turn_comes_while_lookups_hold_every_place_is_refused() -> None:
@@ -119,7 +92,7 @@ def test_a_list_that_waits_too_long_for_a_place_is_handed_on_to_be_refused() -> 
         async with desk() as on:
             places = limited(on, 16)
             for number in range(12):
-                on.visitor(address=f"192.0.2.{number}").arrives(lists(number))
+                on.visitor().arrives(lists(number))
             late = on.visitor()
             late.arrives(lists(12, 13))
             await asyncio.sleep(27)
