@@ -87,6 +87,13 @@ def test_an_application_s_notes_have_those_of_its_sidecar() -> None:
     assert chart(EXAMPLE).render({}).notes.strip() == ""
 
 
+def test_keys_that_are_gone_are_named_and_are_none_of_the_java_proxy_s() -> None:
+    found = notes({"acceptBacklog": 4096, "PULSAR_PREFIX_relayEngine": "auto", "zookeeperServers": ""})
+    assert "remove them: PULSAR_PREFIX_relayEngine, acceptBacklog" in found
+    assert "only the Java proxy has them: zookeeperServers" in found
+    assert "remove them" not in notes({})
+
+
 def test_a_limit_below_the_sum_is_told_what_it_means() -> None:
     given = {"memory": {"limit": "512Mi", "allowLess": True}}
     assert "the kernel ends the pod" in gateway(given).notes
