@@ -9,8 +9,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 STAGES := $(BIN)/python -m tests.support.stages
 # What `make test` runs, and what only `make rest` does; a new file of these folders belongs to the rest.
 TEST := lint generated types broker real unit proxy
-# The longest first: they end last.
-REST := spark-rest real-rest stores proxy-rest rust deploy proof helm types-rest
+REST := real-rest proxy-rest spark-rest proof stores deploy rust helm types-rest
 UNIT := $(addprefix tests/,unit property model native test_layering.py)
 # What the proxy promises, once each. Crowds, scarce machines, odd peers and walkthroughs of docs/ are for the rest.
 PROXY := $(patsubst %,tests/integration/test_%.py,admin_api answers_in_memory bad_input broker_credentials \
@@ -51,11 +50,9 @@ test: $(VENV)/.python ## Check the code, run its tests, a real Pulsar and Spark 
 	@$(STAGES) test $(MAKE) --no-print-directory NATIVE=said -k -j 4 --output-sync=target $(TEST); \
 	  code=$$?; $(STAGES) --report; exit $$code
 
-# Make comes back to a stage that waits for another only after all others have begun: what they wait for is done first.
 rest: $(VENV)/.dev $(VENV)/.native ## What `make test` leaves out (needs a JDK >= 21, too)
-	@$(MAKE) --no-print-directory NATIVE=said brokers; prepared=$$?; \
-	$(STAGES) rest $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target -o jars -o brokers $(REST); \
-	  code=$$?; $(STAGES) --report; exit $$((prepared | code))
+	@$(STAGES) rest $(MAKE) --no-print-directory NATIVE=said -k -j 3 --output-sync=target $(REST); \
+	  code=$$?; $(STAGES) --report; exit $$code
 
 test-all: ## Run test, and then rest
 	@$(MAKE) --no-print-directory test
