@@ -171,7 +171,7 @@ def tasks_fail_quietly(session: SparkSession) -> Iterator[None]:
 
 @contextmanager
 def nothing_printed(session: SparkSession) -> Iterator[None]:
-    """Keep off the standard output what Scala prints there: Delta, a line for each table that it cleans."""
+    """Keep off the standard output what Scala prints there for this thread: Delta, a line for each table cleaned."""
     console, io = getattr(getattr(_jvm(session).scala, "Console$"), "MODULE$"), _jvm(session).java.io
     before = console.out()
     console.setOutDirect(io.PrintStream(io.OutputStream.nullOutputStream()))
